@@ -1,0 +1,110 @@
+"""One deployment file in, one checked Deployment out: what the cluster is and what runs on it.
+
+The only module that infra, workloads and the command lines get their settings
+from. A file that cannot work is refused here, before anything is rendered.
+"""
+
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import ValidationError, model_validator
+
+from infra.settings import InfraSettings
+from trainer.settings import (
+    RecoveryLayer,
+    SettingsError,
+    TrainerSettings,
+    explain,
+    with_changes,
+)
+from workloads.settings import RunSettings
+
+FSX_MOUNT = Path("/fsx")
+
+
+class DeploymentError(ValueError):
+    """A deployment file that cannot be used; one line for each thing that is wrong."""
+
+
+class Deployment(InfraSettings):
+    trainer: dict[str, Any]
+    """Settings that every run starts from; ``run_directory`` and ``device`` are set for each."""
+
+    runs: dict[str, RunSettings]
+
+    @model_validator(mode="after")
+    def _runs_fit_the_cluster(self) -> Self:
+        for name, run in self.runs.items():
+            if run.num_nodes > self.gpu_nodes.num_nodes:
+                raise ValueError(
+                    f"run {name!r} needs {run.num_nodes} nodes but the cluster has "
+                    f"{self.gpu_nodes.num_nodes}; lower runs.{name}.num_nodes or raise "
+                    "gpu_nodes.num_nodes"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _every_run_can_train(self) -> Self:
+        for name in self.runs:
+            self.trainer_settings(name)
+        return self
+
+    def trainer_settings(self, run_name: str) -> TrainerSettings:
+        """What the trainer of ``run_name`` is told, complete.
+
+        Raises:
+            ValueError: the run's settings are wrong; the message has a line for each problem.
+        """
+        run = self.runs[run_name]
+        values = {
+            **self.trainer,
+            "run_directory": str(FSX_MOUNT / "runs" / f"{run_name}-{run.id}"),
+            "device": self.gpu_nodes.hardware.device,
+        }
+        try:
+            settings = TrainerSettings.model_validate(with_changes(values, run.change))
+        except ValidationError as error:
+            raise ValueError(_in_run(run_name, error)) from error
+        world_size = run.num_nodes * self.gpu_nodes.hardware.workers_per_node
+        if settings.data.global_batch_size % world_size:
+            raise ValueError(
+                f"run {run_name!r}: data.global_batch_size {settings.data.global_batch_size} "
+                f"cannot be split over {world_size} ranks; take a multiple of {world_size}"
+            )
+        if settings.recovery.layer is RecoveryLayer.NONE and settings.faults.count:
+            raise ValueError(
+                f"run {run_name!r}: faults.count is {settings.faults.count} but recovery.layer "
+                "is 'none', so the first fault would end it; choose another layer"
+            )
+        return settings
+
+
+def load(path: Path) -> Deployment:
+    """Read and check one deployment file.
+
+    Raises:
+        DeploymentError: the file cannot be read, or is not a deployment that can work.
+    """
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise DeploymentError(f"{path}: cannot be read ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise DeploymentError(f"{path}: not YAML ({_one_line(error)})") from error
+    if not isinstance(values, dict):
+        raise DeploymentError(f"{path}: must hold a mapping of settings")
+    try:
+        return Deployment.model_validate(values)
+    except ValidationError as error:
+        raise DeploymentError("\n".join(explain(error, Deployment, source=str(path)))) from error
+    except SettingsError as error:
+        raise DeploymentError(f"{path}: {error}") from error
+
+
+def _in_run(run_name: str, error: ValidationError) -> str:
+    return "; ".join(explain(error, TrainerSettings, source=f"run {run_name!r}"))
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

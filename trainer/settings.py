@@ -1,0 +1,257 @@
+"""What one training run does: every setting of the trainer, checked where it is declared.
+
+The pod gets these as one JSON file. Nothing here imports torch, so the charts
+and the planners read and check the same settings in milliseconds.
+"""
+
+import difflib
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Settings(BaseModel):
+    """Frozen, and a key that is not declared is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ModelPreset(StrEnum):
+    TINY = "tiny"
+    LLAMA_1B = "llama-1b"
+    LLAMA_3_1_8B = "llama-3.1-8b"
+
+
+class CheckpointMode(StrEnum):
+    NONE = "none"
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+class RecoveryLayer(StrEnum):
+    NONE = "none"
+    POD = "pod"
+    IN_JOB = "in_job"
+    IN_PROCESS = "in_process"
+
+
+class FaultKind(StrEnum):
+    EXCEPTION = "exception"
+    SIGKILL = "sigkill"
+    HANG = "hang"
+
+
+class ModelSettings(Settings):
+    preset: ModelPreset
+    weights: str | None = None
+    """Local folder or hub id with safetensors weights to start from; without it, seeded noise."""
+
+    seed: NonNegativeInt = 0
+    activation_checkpointing: bool = False
+
+
+class DataSettings(Settings):
+    dataset: Path | None = None
+    """Folder written by the dataset job; without it, the built-in corpus, byte by byte."""
+
+    sequence_length: PositiveInt
+    global_batch_size: PositiveInt
+    """Sequences in one step, over all ranks."""
+
+    seed: NonNegativeInt = 0
+
+
+class OptimizerSettings(Settings):
+    learning_rate: PositiveFloat = 3e-4
+    warmup_steps: NonNegativeInt = 0
+    final_learning_rate_fraction: Fraction = 0.1
+    """What the cosine schedule leaves of ``learning_rate`` at the last step."""
+
+    weight_decay: NonNegativeFloat = 0.1
+    max_gradient_norm: PositiveFloat = 1.0
+
+
+class CheckpointSettings(Settings):
+    mode: CheckpointMode = CheckpointMode.ASYNC
+    interval_steps: PositiveInt
+    keep_latest: PositiveInt = 3
+    """Committed checkpoints that are kept; older ones are deleted after a newer one committed."""
+
+
+class RecoverySettings(Settings):
+    layer: RecoveryLayer = RecoveryLayer.IN_JOB
+    max_restarts: NonNegativeInt = 20
+    """Restarts of the workers by ft_launcher, or re-entries in process, before the pod gives up."""
+
+
+class FaultSettings(Settings):
+    """Faults to inject, drawn ahead from a seed; none by default."""
+
+    count: NonNegativeInt = 0
+    seed: NonNegativeInt = 42
+    kinds: tuple[FaultKind, ...] = (FaultKind.EXCEPTION, FaultKind.HANG)
+    weights: tuple[PositiveFloat, ...] = (0.6, 0.4)
+    after_step: NonNegativeInt = 10
+    """Faults come after this step, so that every run has one to restore or redo."""
+
+    include_rank_zero: bool = False
+
+    @model_validator(mode="after")
+    def _one_weight_a_kind(self) -> Self:
+        if len(self.kinds) != len(self.weights):
+            raise ValueError(
+                f"faults.kinds has {len(self.kinds)} entries and faults.weights "
+                f"{len(self.weights)}; give one weight for each kind"
+            )
+        if len(set(self.kinds)) != len(self.kinds):
+            raise ValueError("faults.kinds names a kind twice; name each once and raise its weight")
+        return self
+
+
+class TimeoutSettings(Settings):
+    """The few numbers from which ``trainer.timeouts`` derives every timeout."""
+
+    hang_seconds: PositiveFloat = 120.0
+    """A rank that has made no progress for this long is hung."""
+
+    startup_seconds: PositiveFloat = 1200.0
+    """The longest that imports, model build, restore and the first step may take."""
+
+    drain_seconds: PositiveFloat = 240.0
+    """The longest that a save in flight may take to finish once the pod is told to stop."""
+
+
+class TrainerSettings(Settings):
+    run_directory: Path
+    """Shared folder of this run alone: events, checkpoints, which faults have fired."""
+
+    device: Literal["cuda", "cpu"] = "cuda"
+    max_steps: PositiveInt
+    model: ModelSettings
+    data: DataSettings
+    optimizer: OptimizerSettings = OptimizerSettings()
+    checkpoint: CheckpointSettings
+    recovery: RecoverySettings = RecoverySettings()
+    faults: FaultSettings = FaultSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        room = self.max_steps - 1 - self.faults.after_step
+        if self.faults.count > max(room, 0):
+            raise ValueError(
+                f"faults.count {self.faults.count} does not fit between faults.after_step "
+                f"{self.faults.after_step} and max_steps {self.max_steps}; "
+                "lower faults.count or raise max_steps"
+            )
+        if self.optimizer.warmup_steps >= self.max_steps:
+            raise ValueError(
+                f"optimizer.warmup_steps {self.optimizer.warmup_steps} must be below "
+                f"max_steps {self.max_steps}"
+            )
+        return self
+
+    @classmethod
+    def from_file(cls, path: Path, changes: Mapping[str, Any] | None = None) -> Self:
+        """Read the JSON settings file; ``changes`` are dotted keys that replace single values.
+
+        Raises:
+            SettingsError: the file cannot be read, or a value in it or in ``changes`` is wrong.
+        """
+        try:
+            values = json.loads(path.read_text())
+        except OSError as error:
+            raise SettingsError(f"{path}: cannot be read ({error.strerror})") from error
+        except ValueError as error:
+            raise SettingsError(f"{path}: not JSON ({error})") from error
+        if not isinstance(values, dict):
+            raise SettingsError(f"{path}: must hold one JSON object")
+        try:
+            return cls.model_validate(with_changes(values, changes or {}))
+        except ValidationError as error:
+            raise SettingsError("\n".join(explain(error, cls, source=str(path)))) from error
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used; the message is one line for each thing that is wrong."""
+
+
+def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` with each dotted key of ``changes`` replaced, e.g. ``checkpoint.mode``."""
+    result: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    for dotted, value in changes.items():
+        *parents, last = dotted.split(".")
+        inner = result
+        for key in parents:
+            child = inner.setdefault(key, {})
+            if not isinstance(child, dict):
+                raise SettingsError(f"{dotted}: {key!r} is a value, not a group of settings")
+            inner = child
+        inner[last] = value
+    return result
+
+
+def explain(error: ValidationError, model: type[BaseModel], *, source: str) -> list[str]:
+    """One line for each problem: source, dotted key, what is wrong, the value, the remedy."""
+    return [_explain_one(problem, model, source) for problem in error.errors()]
+
+
+def _explain_one(problem: Mapping[str, Any], model: type[BaseModel], source: str) -> str:
+    location: tuple[str | int, ...] = problem["loc"]
+    dotted = ".".join(str(part) for part in location)
+    where = f"{source}: {dotted}: " if dotted else f"{source}: "
+    match problem["type"]:
+        case "extra_forbidden":
+            known = _known_keys(model, location[:-1])
+            nearest = difflib.get_close_matches(str(location[-1]), known, n=1)
+            remedy = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
+            return f"{where}unknown setting {location[-1]!r}; {remedy}"
+        case "missing":
+            return f"{where}is missing; add it"
+        case "value_error":
+            return f"{where}{problem['ctx']['error']}"
+        case _:
+            message = problem["msg"][0].lower() + problem["msg"][1:]
+            return f"{where}{message}, got {problem['input']!r}"
+
+
+def _known_keys(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:
+    """The fields declared at ``location``, through nested models, maps and tagged unions."""
+    current: list[type[BaseModel]] = [model]
+    for part in map(str, location):
+        declared = [m.model_fields[part] for m in current if part in m.model_fields]
+        if declared:
+            current = _models_in(declared[0].annotation)
+        else:  # the name of a map's entry, or the tag of a union's member
+            current = [m for m in current if part in _tags(m)] or current
+    return sorted({name for m in current for name in m.model_fields})
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    found: list[type[BaseModel]] = []
+    for argument in getattr(annotation, "__args__", ()):
+        found += _models_in(argument)
+    return found
+
+
+def _tags(model: type[BaseModel]) -> tuple[str, ...]:
+    kind = model.model_fields.get("kind")
+    return tuple(getattr(kind.annotation, "__args__", ())) if kind else ()
