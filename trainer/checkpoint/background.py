@@ -1,0 +1,99 @@
+"""NVRx's persistent checkpoint worker, with the guards it lacks.
+
+NVRx never notices that its worker died: a save stays "pending", later ones are
+lost, and closing hangs (0.4.1 to 0.7.0). So liveness is asked of the process
+itself, nothing here waits without a limit, and a worker that cannot be trusted
+is killed and replaced. One exists per trainer process and outlives an
+in-process restart.
+"""
+
+import inspect
+import logging
+import os
+from collections.abc import Callable
+from enum import StrEnum
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0
+
+
+class CallState(StrEnum):
+    IDLE = "idle"
+    RUNNING = "running"
+    DEAD = "dead"
+
+
+class BackgroundWorker:
+    """Runs calls one after the other in NVRx's worker process."""
+
+    def __init__(self) -> None:
+        self._queue: Any = None
+
+    def start(self, warm_up: Callable[[int], None]) -> None:
+        """Make a worker ready that owes nothing to an earlier attempt."""
+        if self._queue is not None and self.state() is not CallState.IDLE:
+            self.kill()
+        if self._queue is None:
+            self._queue = _new_queue()
+            self.call(warm_up, os.getpid())
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Have the worker run ``function``; returns at once."""
+        # Imported late: whoever only saves synchronously never pays for it.
+        from nvidia_resiliency_ext.checkpointing.async_ckpt.core import AsyncRequest
+
+        self._queue.schedule_async_request(AsyncRequest(function, arguments, []))
+
+    def state(self) -> CallState:
+        """Whether calls are still running. Local to this rank, and never waits."""
+        if self._queue is None:
+            return CallState.DEAD
+        self._queue.maybe_finalize_async_calls(blocking=False, no_dist=True)
+        if self._queue.get_num_unfinalized_calls() == 0:
+            return CallState.IDLE
+        process = self._process()
+        return CallState.RUNNING if process and process.is_alive() else CallState.DEAD
+
+    def kill(self) -> None:
+        """End the worker now; whatever it was writing stays uncommitted."""
+        process = self._process()
+        if process is not None:
+            process.kill()
+            process.join(CLOSE_SECONDS)
+        self._forget()
+
+    def close(self) -> None:
+        """Let an idle worker end by itself, within a limit; kill any other."""
+        if self._queue is None:
+            return
+        process = self._process()
+        if process is None or self.state() is not CallState.IDLE:
+            self.kill()
+            return
+        self._queue.persistent_caller.queue.put("DONE")
+        process.join(CLOSE_SECONDS)
+        self.kill()
+
+    def _process(self) -> BaseProcess | None:
+        caller = self._queue.persistent_caller if self._queue is not None else None
+        process: BaseProcess | None = caller.process if caller is not None else None
+        return process
+
+    def _forget(self) -> None:
+        if self._queue is not None and self._queue.persistent_caller is not None:
+            # Its destructor would wait for a process that is gone.
+            self._queue.persistent_caller.process = None
+        self._queue = None
+
+
+def _new_queue() -> Any:
+    from nvidia_resiliency_ext.checkpointing.async_ckpt.core import AsyncCallsQueue
+
+    known = inspect.signature(AsyncCallsQueue).parameters
+    # 0.6 and 0.7 pick a GPU for the worker unless told otherwise, and divide by the
+    # number of GPUs; ours only ever touches host memory.
+    options = {"cpu_shm_mode": True} if "cpu_shm_mode" in known else {}
+    return AsyncCallsQueue(persistent=True, **options)

@@ -1,0 +1,89 @@
+"""Runs in the checkpoint worker: writes one rank's staged shards and reports how it went."""
+
+import ctypes
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.distributed.checkpoint import FileSystemWriter
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
+from torch.distributed.checkpoint.storage import WriteResult
+
+from trainer.checkpoint.layout import FileRecord, record_file, sync_folder
+from trainer.checkpoint.staging import Slot, attach, write_report
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOrder:
+    """One rank's part of a save: what to write where, and where its values are staged."""
+
+    trainer_pid: int
+    memory: str
+    slots: tuple[Slot, ...]
+    plan: SavePlan
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    results: list[WriteResult]
+    files: list[FileRecord]
+    failure: str = ""
+
+
+def warm_up(trainer_pid: int) -> None:
+    """The worker's first call: by its end everything is imported and its life is tied to ours."""
+    _die_with(trainer_pid)
+
+
+def write_shards(order: WriteOrder) -> None:
+    """Write the files of ``order`` durably and leave a report; never raises."""
+    _die_with(order.trainer_pid)
+    try:
+        mapping = attach(order.memory)
+    except OSError:
+        return  # the trainer is gone: nobody is left to report to
+    try:
+        report = _write(order, torch.frombuffer(mapping, dtype=torch.uint8))
+    except Exception as error:  # an exception would kill the worker, and NVRx would not notice
+        report = Report([], [], failure=f"{type(error).__name__}: {error}")
+    write_report(mapping, report)
+
+
+def _write(order: WriteOrder, memory: Tensor) -> Report:
+    if not order.plan.items:
+        return Report([], [])
+    tensors = {
+        item.index: slot.view(memory)
+        for item, slot in zip(order.plan.items, order.slots, strict=True)
+    }
+    writer = FileSystemWriter(order.folder, single_file_per_rank=True, sync_files=True)
+    results = writer.write_data(order.plan, _StagedPlanner(tensors)).wait()
+    names = sorted({result.storage_data.relative_path for result in results})
+    sync_folder(order.folder)
+    return Report(results, [record_file(order.folder / name) for name in names])
+
+
+class _StagedPlanner(DefaultSavePlanner):
+    """Finds a planned item's value in the staged memory instead of a state dictionary."""
+
+    def __init__(self, tensors: dict[MetadataIndex, Tensor]) -> None:
+        super().__init__()
+        self._tensors = tensors
+
+    def resolve_data(self, write_item: WriteItem) -> Tensor:
+        return self._tensors[write_item.index]
+
+
+def _die_with(trainer_pid: int) -> None:
+    """Be killed when the trainer dies; NVRx's worker would live on as an orphan."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != trainer_pid:  # it died before the line above
+        os._exit(0)

@@ -1,0 +1,99 @@
+"""Host memory in which a save waits to be written, shared with the writer by name.
+
+The worker gets a path, offsets and types, never tensors: pickling a shared tensor
+moves its storage, and a save that reads live parameters holds a later step's
+values (facts of NVRx before 0.7, seen in its saved files). The memory has no name
+in any file system: it is gone when the last process that maps it is, however
+those die.
+"""
+
+import mmap
+import os
+import pickle
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_ALIGNMENT = 64
+_LENGTH = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    offset: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def view(self, memory: Tensor) -> Tensor:
+        """This slot of ``memory`` (uint8) as a tensor of its own shape and type."""
+        count = self.dtype.itemsize
+        for extent in self.shape:
+            count *= extent
+        return memory[self.offset : self.offset + count].view(self.dtype).view(self.shape)
+
+
+class Staging:
+    """A report area for the writer's answer, then one slot for each tensor."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.report_bytes = _aligned((1 << 20) + 512 * len(tensors))
+        offset = self.report_bytes
+        slots = []
+        for tensor in tensors:
+            slots.append(Slot(offset, tuple(tensor.shape), tensor.dtype))
+            offset = _aligned(offset + tensor.numel() * tensor.element_size())
+        self.slots = tuple(slots)
+        self._descriptor = os.memfd_create("steadfast-staging", os.MFD_CLOEXEC)
+        os.ftruncate(self._descriptor, offset)
+        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+        self._mapping = mmap.mmap(self._descriptor, offset)
+        self._memory = torch.frombuffer(self._mapping, dtype=torch.uint8)
+
+    def copy_from(self, tensors: Sequence[Tensor]) -> None:
+        """Take the tensors' values as they are now; clears the writer's last report."""
+        self._mapping[: _LENGTH.size] = bytes(_LENGTH.size)
+        for slot, tensor in zip(self.slots, tensors, strict=True):
+            slot.view(self._memory).copy_(tensor.detach())
+
+    def report(self) -> Any:
+        """What the writer reported, or None if it has not."""
+        return _read_report(self._mapping)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def attach(path: str) -> mmap.mmap:
+    """Map, in the writer, the memory that another process staged.
+
+    Raises:
+        OSError: that process is gone, and the memory with it.
+    """
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        return mmap.mmap(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def write_report(mapping: mmap.mmap, report: Any) -> None:
+    """Leave ``report`` for the trainer; the length is written last, so it is whole or absent."""
+    content = pickle.dumps(report)
+    mapping[_LENGTH.size : _LENGTH.size + len(content)] = content
+    mapping[: _LENGTH.size] = _LENGTH.pack(len(content))
+
+
+def _read_report(mapping: mmap.mmap) -> Any:
+    (length,) = _LENGTH.unpack(mapping[: _LENGTH.size])
+    if not length:
+        return None
+    # Written by our own child into memory that only the two of us map.
+    return pickle.loads(mapping[_LENGTH.size : _LENGTH.size + length])
+
+
+def _aligned(offset: int) -> int:
+    return (offset + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT

@@ -1,0 +1,47 @@
+"""What puts one save's shards into a folder: the part that differs between the modes."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from trainer.checkpoint.layout import FileRecord
+
+METADATA = ".metadata"
+
+
+class Progress(StrEnum):
+    """How far this rank's part of the save in flight has come."""
+
+    WRITING = "writing"
+    WRITTEN = "written"
+    FAILED = "failed"
+
+
+class ShardWriter(Protocol):
+    """Writes the shards of all ranks, in PyTorch's distributed checkpoint format.
+
+    Every rank calls ``begin`` and ``finish``; ``progress`` is local and never waits.
+    """
+
+    def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
+        """Begin a save. On return the caller may change ``tensors``, whatever the mode."""
+
+    def progress(self) -> Progress:
+        """Whether this rank's files are durable yet."""
+
+    def failure(self) -> str:
+        """Why this rank's part failed, once ``progress`` says so."""
+
+    def finish(self) -> list[FileRecord]:
+        """After all ranks are WRITTEN: complete the folder; this rank's files in it."""
+
+    def abandon(self) -> None:
+        """Forget the save in flight; nothing of it will be committed."""
+
+
+def own_files(folder: Path, rank: int) -> list[Path]:
+    """The files of ``rank``; rank 0 answers for the metadata too."""
+    files = sorted(folder.glob(f"__{rank}_*.distcp"))
+    return [folder / METADATA, *files] if rank == 0 else files

@@ -1,0 +1,104 @@
+"""The process group of one attempt, and the one collective in which its ranks agree.
+
+Gloo carries the agreement on every device, so that a rank's host never waits
+for a GPU kernel to learn what the others decided. NCCL carries the shards.
+"""
+
+import datetime
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from trainer.timeouts import Timeouts
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """What each rank says at the end of a step; agreed, the sums over all ranks."""
+
+    loss: float = 0.0
+    stop: float = 0.0
+    """1 from a rank whose pod was told to stop."""
+
+    writing: float = 0.0
+    """1 from a rank whose part of a save is not durable yet."""
+
+    failed: float = 0.0
+    """1 from a rank whose part of a save cannot become durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """This rank's place in the job, for one attempt."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    mesh: DeviceMesh
+
+    def agree(self, votes: Votes) -> Votes:
+        """Sum the votes of all ranks. Collective: every rank calls it at the same point."""
+        names = [field.name for field in fields(Votes)]
+        ballot = torch.tensor([getattr(votes, name) for name in names], dtype=torch.float64)
+        dist.all_reduce(ballot)
+        return Votes(**dict(zip(names, ballot.tolist(), strict=True)))
+
+    def everyone(self, holds: bool) -> bool:
+        """Whether ``holds`` is true on every rank. Collective."""
+        doubts = torch.tensor([0.0 if holds else 1.0], dtype=torch.float64)
+        dist.all_reduce(doubts)
+        return doubts.item() == 0.0
+
+    def from_rank_zero(self, value: T) -> T:
+        """What rank 0 passed. Collective."""
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def expect_progress(self, timeouts: Timeouts) -> None:
+        """From here on a collective that takes longer than a step's share has failed.
+
+        The group starts with the long timeout, since ranks reach the first
+        collective as far apart as their imports and restores.
+        """
+        dist.barrier()
+        limit = datetime.timedelta(seconds=timeouts.collective_seconds)
+        # No public way to change the timeout of a group exists (pytorch 2.13).
+        dist.distributed_c10d._set_pg_timeout(limit, dist.group.WORLD)
+
+
+@contextmanager
+def process_group(
+    device_type: str, timeouts: Timeouts, store: dist.Store | None
+) -> Iterator[Job]:
+    """Join the job's process group; leave it however the block ends.
+
+    ``store`` is where the ranks meet, or None for the launcher's own.
+    """
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = torch.device("cpu")
+    if device_type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    startup = datetime.timedelta(seconds=timeouts.barrier_seconds)
+    backend = "cpu:gloo,cuda:nccl" if device_type == "cuda" else "gloo"
+    if store is None:
+        dist.init_process_group(backend, timeout=startup)
+    else:
+        dist.init_process_group(
+            backend, timeout=startup, store=store, rank=rank, world_size=world_size
+        )
+    try:
+        mesh = init_device_mesh(device_type, (world_size,), mesh_dim_names=("shard",))
+        yield Job(rank=rank, world_size=world_size, device=device, mesh=mesh)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,31 @@
+"""Exit codes that tell Kubernetes whether another try can help.
+
+The Job's pod failure policy fails at once on the three below (they are those of
+BSD's sysexits): a retry would meet the same settings. Every other failure is
+retried. Launchers turn any worker's code into 1, so a worker that knows better
+leaves its code in ``$STEADFAST_EXIT_FILE`` for the entry point to exit with.
+"""
+
+import os
+from pathlib import Path
+
+USAGE = 64
+CANNOT_WRITE = 73
+CONFIG = 78
+
+STOPPED_BY_SIGTERM = 143
+
+
+def leave_final_code(code: int) -> None:
+    """Tell the pod's entry point that this failure is final, and why."""
+    if path := os.environ.get("STEADFAST_EXIT_FILE"):
+        Path(path).write_text(str(code))
+
+
+def read_final_code() -> int | None:
+    """The code that a worker left, if any did."""
+    path = os.environ.get("STEADFAST_EXIT_FILE")
+    try:
+        return int(Path(path).read_text()) if path else None
+    except (OSError, ValueError):
+        return None

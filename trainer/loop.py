@@ -1,0 +1,210 @@
+"""One attempt: from joining the process group through every step to the last, or to a failure.
+
+The same function runs whichever layer wraps it, and whichever attempt it is:
+each joins, builds, restores the newest checkpoint and goes on from its step.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW
+
+from trainer.attempts import claim_attempt
+from trainer.checkpoint.background import BackgroundWorker
+from trainer.checkpoint.checkpointer import Checkpointer
+from trainer.checkpoint.sync_writer import SyncWriter
+from trainer.checkpoint.writer import ShardWriter
+from trainer.data import Batches, open_corpus
+from trainer.distributed import Job, Votes, process_group
+from trainer.errors import CannotTrain
+from trainer.events import EventLog
+from trainer.faults.injector import FaultInjector
+from trainer.faults.plan import Fault, on_ranks, plan_faults
+from trainer.model import build_model
+from trainer.recovery.layer import Attempt
+from trainer.schedule import learning_rate
+from trainer.settings import CheckpointMode, TrainerSettings
+from trainer.state import TrainState
+from trainer.stopping import StopSignal
+from trainer.timeouts import Timeouts
+from trainer.watchdog import Watchdog
+from trainer.weights import load_weights
+
+T = TypeVar("T")
+
+
+class NonFiniteLoss(ArithmeticError):
+    """The loss of all ranks together is not a number, so every rank raises this alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What outlives an attempt within this process."""
+
+    settings: TrainerSettings
+    timeouts: Timeouts
+    events: EventLog
+    worker: BackgroundWorker
+    watchdog: Watchdog
+    stop: StopSignal
+
+
+def run_attempt(process: Process, attempt: Attempt) -> None:
+    """Train from the newest checkpoint to the last step, or until the pod is told to stop."""
+    began = {"wall": time.time(), "mono": time.monotonic()}
+    settings, events = process.settings, process.events
+    process.watchdog.expect_progress(within=process.timeouts.barrier_seconds)
+    with process_group(settings.device, process.timeouts, attempt.store) as job:
+        number = claim_attempt(settings.run_directory) if job.rank == 0 else 0
+        events.attempt = job.from_rank_zero(number)
+        events.step = 0
+        events.record("attempt_started", **began)
+        events.record("process_group_ready")
+        _Run(process, attempt, job).to_the_end()
+
+
+class _Run:
+    """The parts of one attempt, and the steps that they make together."""
+
+    def __init__(self, process: Process, attempt: Attempt, job: Job) -> None:
+        settings = process.settings
+        self._process, self._attempt, self._job = process, attempt, job
+        self._settings, self._events = settings, process.events
+        corpus = _usable(lambda: open_corpus(settings.data))
+        self._batches = Batches(corpus, settings.data)
+        self._model = build_model(
+            settings.model,
+            vocabulary_size=corpus.vocabulary_size,
+            mesh=job.mesh,
+            device=job.device,
+        )
+        self._optimizer = AdamW(
+            self._model.parameters(),
+            lr=settings.optimizer.learning_rate,
+            weight_decay=settings.optimizer.weight_decay,
+            fused=True,
+        )
+        self._state = TrainState(self._model, self._optimizer, rank=job.rank)
+        self._checkpointer = Checkpointer(
+            settings, job=job, state=self._state, writer=self._writer(), events=self._events
+        )
+        plan = on_ranks(
+            plan_faults(settings.faults, max_steps=settings.max_steps), job.world_size
+        )
+        self._injector = FaultInjector(settings.run_directory, plan, job.rank)
+
+    def to_the_end(self) -> None:
+        first = self._restore() + 1
+        for step in range(first, self._settings.max_steps + 1):
+            agreed = self._step(step)
+            if step == first:
+                self._job.expect_progress(self._process.timeouts)
+            if agreed.stop:
+                self._save_and_wait(step)
+                return
+        self._checkpointer.wait()
+        self._events.record("run_finished", digest=self._state.digest())
+
+    def _restore(self) -> int:
+        started = time.monotonic()
+        step = self._checkpointer.restore()
+        if step == 0 and self._settings.model.weights:
+            weights = self._settings.model.weights
+            _usable(lambda: load_weights(self._model, weights))
+        self._events.step = step
+        self._events.record(
+            "restored",
+            source="durable" if step else "none",
+            seconds=time.monotonic() - started,
+        )
+        return step
+
+    def _step(self, step: int) -> Votes:
+        started = time.monotonic()
+        ids, tokens = self._batches.batch(step, self._job.rank, self._job.world_size)
+        loss = self._loss(tokens.to(self._job.device))
+        loss.backward()
+        self._injector.fire_due(step, self._record_fault)
+        self._update(step)
+        agreed = self._agree(loss)
+        self._checkpointer.advance(agreed)
+        stall = self._checkpointer.save(step) if self._is_save_due(step) else 0.0
+        self._process.watchdog.expect_progress()
+        self._attempt.report_progress()
+        self._events.step = step
+        self._events.record(
+            "step_completed",
+            seconds=time.monotonic() - started,
+            stall_seconds=stall,
+            loss=agreed.loss,
+            sample_ids=list(ids),
+        )
+        return agreed
+
+    def _loss(self, tokens: Tensor) -> Tensor:
+        """Mean cross-entropy of this rank's tokens; every rank has the same number of them."""
+        logits = self._model(input_ids=tokens[:, :-1]).logits
+        return torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(), tokens[:, 1:].flatten()
+        )
+
+    def _update(self, step: int) -> None:
+        settings = self._settings
+        torch.nn.utils.clip_grad_norm_(
+            self._model.parameters(), settings.optimizer.max_gradient_norm
+        )
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate(settings.optimizer, step=step, max_steps=settings.max_steps)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _agree(self, loss: Tensor) -> Votes:
+        saving = self._checkpointer.votes()
+        agreed = self._job.agree(
+            Votes(
+                loss=loss.item() / self._job.world_size,
+                stop=float(self._process.stop.requested),
+                writing=saving.writing,
+                failed=saving.failed,
+            )
+        )
+        if not math.isfinite(agreed.loss):
+            raise NonFiniteLoss(f"loss of step {self._events.step + 1} is {agreed.loss}")
+        return agreed
+
+    def _is_save_due(self, step: int) -> bool:
+        return self._checkpointer.due(step)
+
+    def _save_and_wait(self, step: int) -> None:
+        """Told to stop: what was done so far becomes durable before the process ends."""
+        if self._settings.checkpoint.mode is CheckpointMode.NONE:
+            return
+        self._process.watchdog.expect_progress(within=2 * self._process.timeouts.drain_seconds)
+        if not self._checkpointer.due(step):
+            self._checkpointer.save(step)
+        self._checkpointer.wait()
+
+    def _record_fault(self, fault: Fault) -> None:
+        self._events.record("fault_injected", kind=fault.kind.value, fault=fault.name)
+
+    def _writer(self) -> ShardWriter:
+        if self._settings.checkpoint.mode is not CheckpointMode.ASYNC:
+            return SyncWriter(self._job.rank)
+        from trainer.checkpoint.async_writer import AsyncWriter
+
+        return AsyncWriter(
+            self._process.worker, rank=self._job.rank, world_size=self._job.world_size
+        )
+
+
+def _usable(open_it: Callable[[], T]) -> T:
+    """What ``open_it`` returns; input that cannot be used ends the run, not this attempt."""
+    try:
+        return open_it()
+    except ValueError as error:
+        raise CannotTrain(str(error)) from error

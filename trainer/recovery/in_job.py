@@ -1,0 +1,31 @@
+"""In-job restart: ft_launcher watches heartbeats and respawns the workers of all pods.
+
+The rank monitor that ft_launcher starts for each worker kills one that has been
+silent for the launcher's heartbeat timeout; the launcher then stops the others,
+meets the other nodes again and starts new workers in the same pods.
+"""
+
+from collections.abc import Callable
+
+import nvidia_resiliency_ext.fault_tolerance as fault_tolerance
+from nvidia_resiliency_ext.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
+
+from trainer.errors import CannotTrain
+from trainer.recovery.layer import Attempt
+
+
+class InJobLayer:
+    exits_when_hung = False
+
+    def run(self, train: Callable[[Attempt], None]) -> None:
+        client = fault_tolerance.RankMonitorClient()
+        client.init_workload_monitoring()
+        try:
+            train(Attempt(store=None, report_progress=client.send_heartbeat))
+        except CannotTrain as error:
+            # Else ft_launcher would respawn workers that meet the same, to the last restart.
+            client.send_workload_control_request(
+                WorkloadControlRequest(WorkloadAction.ShutdownWorkload, str(error))
+            )
+            raise
+        client.shutdown_workload_monitoring()

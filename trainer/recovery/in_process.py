@@ -1,0 +1,112 @@
+"""In-process restart: NVRx's Wrapper re-enters the training function in the same process.
+
+All that this project knows of ``nvidia_resiliency_ext.inprocess`` is here:
+upstream has deprecated it (0.6), and nothing else may come to depend on it.
+
+The Wrapper's store is the launcher agent's, which is not in any rank, so that
+rank 0 may die like any other. A world that would shrink is refused: the failure
+then falls outward and Kubernetes replaces the pods.
+
+Not covered: a hang inside one long C call. Python cannot raise there, so the
+process is killed at the hard timeout.
+"""
+
+import datetime
+import os
+from collections.abc import Callable
+from typing import Any
+
+import nvidia_resiliency_ext.inprocess as inprocess
+import torch
+import torch.distributed as dist
+
+from trainer.errors import CannotTrain
+from trainer.recovery.layer import Attempt
+from trainer.settings import RecoverySettings
+from trainer.timeouts import Timeouts
+
+_POLL = datetime.timedelta(seconds=0.25)
+
+
+class AgentStore(inprocess.store.StoreMixin, dist.TCPStore):  # type: ignore[misc]
+    """A client of the store that the launcher's agent on node 0 hosts."""
+
+    TCP_STORE_HOST_RANK = -1  # read by NVRx: no rank hosts it
+
+    def __init__(self, host_name: str, port: int, timeout: datetime.timedelta) -> None:
+        super().__init__(
+            host_name=host_name,
+            port=port,
+            is_master=False,
+            wait_for_workers=False,
+            use_libuv=True,
+            timeout=timeout,
+        )
+
+
+class InProcessLayer:
+    exits_when_hung = False
+
+    def __init__(self, recovery: RecoverySettings, timeouts: Timeouts) -> None:
+        self._recovery = recovery
+        self._timeouts = timeouts
+
+    def run(self, train: Callable[[Attempt], None]) -> None:
+        # The Wrapper rewrites RANK and WORLD_SIZE, never these.
+        address = {"host_name": os.environ["MASTER_ADDR"], "port": int(os.environ["MASTER_PORT"])}
+        patience = datetime.timedelta(seconds=self._timeouts.barrier_seconds)
+
+        final: list[CannotTrain] = []
+
+        def entered(call_wrapper: inprocess.CallWrapper = None) -> None:
+            meeting = dist.PrefixStore(
+                f"steadfast/entry-{call_wrapper.iteration}", AgentStore(**address, timeout=patience)
+            )
+            try:
+                train(Attempt(store=meeting, report_progress=call_wrapper.ping))
+            except CannotTrain as error:
+                final.append(error)
+                raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends
+
+        try:
+            self._wrapper({**address, "timeout": patience})(entered)()
+        except SystemExit:
+            raise final[0] from None
+
+    def _wrapper(self, store_arguments: dict[str, Any]) -> Any:
+        world_size = int(os.environ["WORLD_SIZE"])
+        limits = self._timeouts
+        seconds = datetime.timedelta
+        wrapper = inprocess.Wrapper(
+            store_factory=AgentStore,
+            store_kwargs=store_arguments,
+            initialize=inprocess.initialize.RetryController(
+                max_iterations=self._recovery.max_restarts + 1,
+                min_world_size=world_size,
+                min_active_world_size=world_size,
+            ),
+            abort=inprocess.abort.AbortTorchDistributed(),
+            health_check=inprocess.Compose(
+                inprocess.health_check.CudaHealthCheck(),
+                inprocess.health_check.FaultCounter(max_rank_faults=self._recovery.max_restarts),
+            ),
+            rank_assignment=inprocess.Compose(
+                inprocess.rank_assignment.ActivateAllRanks(),
+                inprocess.rank_assignment.ShiftRanks(),
+            ),
+            soft_timeout=seconds(seconds=limits.soft_seconds),
+            hard_timeout=seconds(seconds=limits.hard_seconds),
+            barrier_timeout=seconds(seconds=limits.barrier_seconds),
+            completion_timeout=seconds(seconds=limits.barrier_seconds),
+            heartbeat_timeout=seconds(seconds=limits.hard_seconds),
+            monitor_thread_interval=_POLL,
+            monitor_process_interval=_POLL,
+            progress_watchdog_interval=_POLL,
+            heartbeat_interval=2 * _POLL,
+            last_call_wait=_POLL,
+            termination_grace_time=seconds(seconds=1),
+        )
+        if hasattr(wrapper, "restart_health_check") and not torch.cuda.is_available():
+            # 0.6 and later add a check that fails where there is no NVIDIA driver.
+            wrapper.restart_health_check = wrapper.health_check
+        return wrapper

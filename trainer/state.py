@@ -1,0 +1,79 @@
+"""Everything that a run must get back to go on exactly: parameters, optimizer, RNG.
+
+One flat dictionary of named tensors serves saving, restoring and comparing, so
+nothing can be saved that is not restored. Step, world size and settings travel
+in the checkpoint's commit record instead: they are numbers, not tensors.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import AdamW
+
+
+class TrainState:
+    """A model and its AdamW optimizer, whose moments exist from the start.
+
+    PyTorch creates the moments lazily, at the first step. Made here at once, the
+    names and shapes of the state are the same at every step, and a checkpoint can
+    be read into a fresh process without a dummy step.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: AdamW, *, rank: int) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self._rank = rank
+        self._names = {parameter: name for name, parameter in model.named_parameters()}
+        for parameter in self._names:
+            if parameter.requires_grad:
+                _create_moments(optimizer, parameter)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Live tensors by name, RNG excluded; writing into them changes the training."""
+        return dict(self._named())
+
+    def rng(self) -> dict[str, Tensor]:
+        """This rank's generator states, uint8, copied; named so that ranks do not collide."""
+        states = {f"rng.{self._rank}.cpu": torch.get_rng_state()}
+        if torch.cuda.is_initialized():
+            states[f"rng.{self._rank}.cuda"] = torch.cuda.get_rng_state()
+        return states
+
+    def set_rng(self, states: dict[str, Tensor]) -> None:
+        torch.set_rng_state(states[f"rng.{self._rank}.cpu"])
+        if (cuda := states.get(f"rng.{self._rank}.cuda")) is not None:
+            torch.cuda.set_rng_state(cuda)
+
+    def digest(self) -> str:
+        """SHA-256 of this rank's parameters and optimizer state, bit for bit."""
+        result = hashlib.sha256()
+        for name, tensor in sorted(self._named()):
+            shard = local_shard(tensor).detach().cpu().contiguous()
+            result.update(f"{name} {tuple(shard.shape)} {shard.dtype}".encode())
+            result.update(shard.reshape(-1).view(torch.uint8).numpy().tobytes())
+        return result.hexdigest()
+
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
+        for parameter, name in self._names.items():
+            yield f"model.{name}", parameter
+            for key, value in self.optimizer.state[parameter].items():
+                yield f"optimizer.{name}.{key}", value
+
+
+def local_shard(tensor: Tensor) -> Tensor:
+    """The part of ``tensor`` that this rank holds; the tensor itself where it is not sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _create_moments(optimizer: AdamW, parameter: Tensor) -> None:
+    # What AdamW itself would create at its first step (torch/optim/adam.py): the
+    # counter lives on the CPU unless the kernel is fused.
+    fused = bool(optimizer.defaults["fused"])
+    optimizer.state[parameter] = {
+        "step": torch.zeros((), device=parameter.device if fused else "cpu"),
+        "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+        "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+    }

@@ -1,0 +1,174 @@
+"""Trains: ``python -m trainer.train --settings FILE [--set KEY=VALUE ...]``, started by a launcher.
+
+Read top to bottom: settings, the run's folder, what this process keeps across
+attempts, then the recovery layer around ``run_attempt``. Torch is imported only
+once the settings are known to be right; the checkpoint worker, which imports
+this module again, never pays for it here.
+"""
+
+import argparse
+import gc
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer import exit_codes
+from trainer.entry import why_not_writable
+from trainer.errors import CannotTrain
+from trainer.events import EventLog
+from trainer.settings import SettingsError, TrainerSettings
+
+if TYPE_CHECKING:
+    from trainer.loop import Process
+    from trainer.recovery.layer import Attempt
+
+logger = logging.getLogger("trainer")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parse(argv)
+    try:
+        settings = TrainerSettings.from_file(arguments.settings, dict(arguments.changes))
+    except SettingsError as error:
+        return _refuse(str(error), exit_codes.CONFIG)
+    if "RANK" not in os.environ:
+        return _refuse(
+            "RANK is not set; start this with torchrun or ft_launcher, or rehearse a run with "
+            "`python -m workloads rehearse`",
+            exit_codes.USAGE,
+        )
+    if problem := why_not_writable(settings.run_directory):
+        return _refuse(problem, exit_codes.CANNOT_WRITE)
+    rank = int(os.environ["RANK"])
+    _log_to_stderr(rank)
+    events = EventLog(settings.run_directory, rank=rank)
+    events.record("process_started", **_process_start())
+    if rank == 0:
+        _keep_settings(settings)
+    return _train(settings, events)
+
+
+def _train(settings: TrainerSettings, events: EventLog) -> int:
+    from trainer.checkpoint.background import BackgroundWorker
+    from trainer.loop import Process, run_attempt
+    from trainer.recovery.layer import layer_for
+    from trainer.stopping import StopSignal
+    from trainer.timeouts import derive_timeouts
+    from trainer.watchdog import Watchdog
+
+    timeouts = derive_timeouts(settings.timeouts, device=settings.device)
+    layer = layer_for(settings, timeouts)
+    watchdog = Watchdog(
+        settings.run_directory / "stacks" / f"rank-{os.environ['RANK']}.txt",
+        seconds=settings.timeouts.hang_seconds,
+        exits=layer.exits_when_hung,
+    )
+    process = Process(
+        settings=settings,
+        timeouts=timeouts,
+        events=events,
+        worker=BackgroundWorker(),
+        watchdog=watchdog,
+        stop=StopSignal(watchdog),
+    )
+    try:
+        layer.run(lambda attempt: _attempt(run_attempt, process, attempt))
+    except CannotTrain as error:
+        exit_codes.leave_final_code(exit_codes.CONFIG)
+        _end_now(process, exit_codes.CONFIG, lambda: _refuse(str(error), exit_codes.CONFIG))
+    except BaseException:
+        _end_now(process, 1, lambda: logger.exception("Training failed"))
+    watchdog.stop()
+    process.worker.close()
+    return exit_codes.STOPPED_BY_SIGTERM if process.stop.requested else 0
+
+
+def _attempt(
+    run_attempt: Callable[["Process", "Attempt"], None], process: "Process", attempt: "Attempt"
+) -> None:
+    try:
+        run_attempt(process, attempt)
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        process.events.record("attempt_failed", reason=reason)
+        # The frames hold the model, and through it the process group's sockets. Gloo
+        # cannot be aborted: only when they close do the other ranks stop waiting for us.
+        traceback.clear_frames(error.__traceback__)
+        gc.collect()
+        raise
+
+
+def _end_now(process: "Process", code: int, say_why: Callable[[], object]) -> None:
+    """Leave without Python's slow farewell: other ranks wait for our sockets to close."""
+    say_why()
+    process.worker.kill()
+    logging.shutdown()
+    os._exit(code)
+
+
+def _process_start() -> dict[str, float]:
+    """When this process began, on both clocks: imports until here are part of its start-up."""
+    import time
+
+    ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
+    age = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+    return {"wall": time.time() - age, "mono": time.monotonic() - age}
+
+
+def _keep_settings(settings: TrainerSettings) -> None:
+    """Leave the settings beside the events, for whoever reads the run."""
+    path = settings.run_directory / "settings.json"
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(settings.model_dump(mode="json"), indent=2) + "\n")
+    temporary.replace(path)
+
+
+def _log_to_stderr(rank: int) -> None:
+    logging.basicConfig(
+        level=logging.INFO if rank == 0 else logging.WARNING,
+        format=f"%(asctime)s rank {rank} %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer.train",
+        description="Train one run. A launcher starts one of these for each rank.",
+    )
+    parser.add_argument("--settings", type=Path, required=True, help="JSON file of the settings")
+    parser.add_argument(
+        "--set",
+        dest="changes",
+        metavar="KEY=VALUE",
+        type=_change,
+        action="append",
+        default=[],
+        help="replace one setting, e.g. checkpoint.mode=sync (repeatable)",
+    )
+    return parser.parse_args(argv)
+
+
+def _change(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _refuse(message: str, code: int) -> int:
+    exit_codes.leave_final_code(code)
+    sys.stderr.write(f"steadfast: {message}\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
