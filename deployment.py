@@ -5,10 +5,10 @@ from. A file that cannot work is refused here, before anything is rendered.
 """
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from infra.settings import InfraSettings
 from trainer.settings import (
@@ -18,9 +18,12 @@ from trainer.settings import (
     explain,
     with_changes,
 )
-from workloads.settings import RunSettings
+from workloads.settings import RunName, RunSettings
 
 FSX_MOUNT = Path("/fsx")
+
+# Of the trainer's settings, those that follow from the run's name and the instance type.
+SET_FOR_EACH_RUN = frozenset({"run_directory", "device"})
 
 
 class DeploymentError(ValueError):
@@ -31,7 +34,7 @@ class Deployment(InfraSettings):
     trainer: dict[str, Any]
     """Settings that every run starts from; ``run_directory`` and ``device`` are set for each."""
 
-    runs: dict[str, RunSettings]
+    runs: Annotated[dict[RunName, RunSettings], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _runs_fit_the_cluster(self) -> Self:
@@ -57,6 +60,11 @@ class Deployment(InfraSettings):
             ValueError: the run's settings are wrong; the message has a line for each problem.
         """
         run = self.runs[run_name]
+        if chosen := SET_FOR_EACH_RUN & {*self.trainer, *run.change}:
+            raise ValueError(
+                f"run {run_name!r}: {', '.join(sorted(chosen))} cannot be chosen, because it "
+                "follows from the run's name and the instance type; remove it"
+            )
         values = {
             **self.trainer,
             "run_directory": str(FSX_MOUNT / "runs" / f"{run_name}-{run.id}"),

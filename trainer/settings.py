@@ -24,12 +24,15 @@ from pydantic import (
 )
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 
 class Settings(BaseModel):
     """Frozen, and a key that is not declared is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class ModelPreset(StrEnum):
@@ -127,13 +130,13 @@ class FaultSettings(Settings):
 class TimeoutSettings(Settings):
     """The few numbers from which ``trainer.timeouts`` derives every timeout."""
 
-    hang_seconds: PositiveFloat = 120.0
+    hang_seconds: Seconds = 120.0
     """A rank that has made no progress for this long is hung."""
 
-    startup_seconds: PositiveFloat = 1200.0
+    startup_seconds: Seconds = 1200.0
     """The longest that imports, model build, restore and the first step may take."""
 
-    drain_seconds: PositiveFloat = 240.0
+    drain_seconds: Seconds = 240.0
     """The longest that a save in flight may take to finish once the pod is told to stop."""
 
 

@@ -1,0 +1,122 @@
+"""``python -m workloads``: render the runs of a deployment, rehearse them, export the schema."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from deployment import DeploymentError, load
+
+_EXAMPLES = """\
+examples:
+  python -m workloads synth --deployment deployments/p5.yaml
+      write dist/steadfast-p5/<run>.yaml for every run of the file
+  python -m workloads rehearse pod in-job --deployment deployments/rehearsal.yaml --out out
+      run two of its Jobs as processes on this computer
+  python -m workloads schema --out deployments/schema.json
+      write the JSON Schema from which editors complete deployment files
+
+Exit status: 0 done, 1 a rehearsed run failed, 2 the request cannot be carried out.
+Times in a deployment file are in seconds, sizes in GiB.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; what a user got wrong is one line on stderr and exit status 2."""
+    arguments = _parser().parse_args(argv)
+    _use_node_of_this_environment()
+    try:
+        match arguments.command:
+            case "synth":
+                return _synth(arguments.deployment, arguments.out, as_json=arguments.json)
+            case "rehearse":
+                return _rehearse(arguments)
+            case _:
+                return _schema(arguments.out)
+    except (DeploymentError, OSError) as error:
+        print(f"workloads {arguments.command}: {error}", file=sys.stderr)
+        return 2
+
+
+def _synth(path: Path, out: Path, *, as_json: bool) -> int:
+    deployment = load(path)
+    from workloads.synth import write_manifests  # noqa: PLC0415  # starts Node; --help need not
+
+    written = write_manifests(deployment, out)
+    if as_json:
+        files = {file.stem: str(file) for file in written}
+        print(json.dumps({"deployment": deployment.name, "manifests": files}, indent=2))
+        return 0
+    for file in written:
+        print(file)
+    print(
+        f"{len(written)} runs of {deployment.name}; apply one with: kubectl apply -f {written[0]}"
+    )
+    return 0
+
+
+def _rehearse(arguments: argparse.Namespace) -> int:
+    deployment = load(arguments.deployment)
+    for name in arguments.runs:
+        if name not in deployment.runs:
+            raise DeploymentError(
+                f"{arguments.deployment}: no run {name!r}; it has: {', '.join(deployment.runs)}"
+            )
+    from workloads.rehearse import main_rehearse  # noqa: PLC0415  # imports cdk8s, see above
+
+    return main_rehearse(deployment, arguments.runs, arguments.out, as_json=arguments.json)
+
+
+def _schema(out: Path) -> int:
+    from workloads.schema import schema_text  # noqa: PLC0415
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(schema_text())
+    print(out)
+    return 0
+
+
+def _use_node_of_this_environment() -> None:
+    """cdk8s runs on Node, which is installed beside this Python and need not be on PATH."""
+    node = Path(sys.executable).with_name("node")
+    if node.exists():
+        os.environ.setdefault("JSII_NODE", str(node))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m workloads",
+        description="Render, and rehearse on this computer, the Jobs of a deployment file.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    synth = commands.add_parser("synth", help="write one Kubernetes manifest for each run")
+    _add_deployment(synth)
+    synth.add_argument("--out", type=Path, default=Path("dist"), help="folder (default: dist)")
+
+    rehearse = commands.add_parser("rehearse", help="run rendered Jobs as processes here, on CPU")
+    rehearse.add_argument("runs", nargs="+", metavar="RUN", help="name of a run in the file")
+    _add_deployment(rehearse)
+    rehearse.add_argument("--out", type=Path, required=True, help="folder for events and logs")
+    for command in (synth, rehearse):
+        command.add_argument("--json", action="store_true", help="print JSON for machines")
+
+    schema = commands.add_parser("schema", help="write the JSON Schema of deployment files")
+    schema.add_argument(
+        "--out", type=Path, required=True, help="file, e.g. deployments/schema.json"
+    )
+    return parser
+
+
+def _add_deployment(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--deployment", type=Path, required=True, help="file, e.g. deployments/p5.yaml"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

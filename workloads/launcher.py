@@ -1,0 +1,128 @@
+"""The command of a training container: entry point, launcher, trainer.
+
+Two things in it are filled in later: ``$(POD_IP)`` by Kubernetes, ``{is_host}``
+by ``trainer.entry``, which knows whether this pod is index 0 and so hosts the
+rendezvous. Which options ft_launcher has depends on the release of NVRx, so what
+a release does not know is left out. Not covered: nodes held in reserve.
+"""
+
+import math
+from types import MappingProxyType
+
+from trainer.settings import RecoveryLayer, TrainerSettings
+from trainer.timeouts import Timeouts
+
+RENDEZVOUS_PORT = 29500
+SETTINGS_PATH = "/etc/steadfast/settings.json"
+
+JOIN_SECONDS = 1800
+"""Pods that are left wait this long for a lost one, so it must exceed the making of a new node."""
+
+STORE_SECONDS = 600
+"""How long a pod tries to reach index 0, whose image may still be on its way, before it fails."""
+
+STOP_SECONDS = 5
+"""What a worker gets to end by itself before ft_launcher kills it to restart the group.
+
+A rank that waits in a collective for a dead one never uses it, so this is pure delay.
+"""
+
+MONITOR_SECONDS = 0.2
+"""How often ft_launcher looks whether a worker has died; a glance at each process."""
+
+_SINCE_0_4 = frozenset(
+    {
+        "max-restarts",
+        "monitor-interval",
+        "term-timeout",
+        "workers-stop-timeout",
+        "ft-rank-heartbeat-timeout",
+        "ft-initial-rank-heartbeat-timeout",
+    }
+)
+_SINCE_0_6 = _SINCE_0_4 | {"ft-enable-nic-healthcheck", "ft-numa-bind-strict"}
+
+FT_LAUNCHER_OPTIONS = MappingProxyType(
+    {
+        # 0.6 still parses the restart policy, but it does nothing there and is deprecated.
+        "0.4.1": _SINCE_0_4 | {"ft-restart-policy"},
+        "0.6.0": _SINCE_0_6,
+        "0.7.0": _SINCE_0_6,
+    }
+)
+"""Of the options below, those that ft_launcher of each NVRx release understands."""
+
+# From 0.6 on, ft_launcher waits for the store by itself, and for two minutes unless told.
+_WAITS_FOR_STORE = frozenset({"0.6.0", "0.7.0"})
+
+
+def container_command(
+    settings: TrainerSettings,
+    *,
+    nvrx_version: str,
+    num_nodes: int,
+    workers_per_node: int,
+    rendezvous_host: str,
+    rendezvous_id: str,
+    timeouts: Timeouts,
+) -> tuple[str, ...]:
+    """What every pod of a run executes, the same in each."""
+    in_job = settings.recovery.layer is RecoveryLayer.IN_JOB
+    waits_for_store = in_job and nvrx_version in _WAITS_FOR_STORE
+    group = {
+        "nnodes": str(num_nodes),
+        "nproc-per-node": str(workers_per_node),
+        "rdzv-backend": "c10d",
+        "rdzv-endpoint": f"{rendezvous_host}:{RENDEZVOUS_PORT}",
+        "rdzv-id": rendezvous_id,
+        "rdzv-conf": _rendezvous_settings(waits_for_store=waits_for_store),
+        "local-addr": "$(POD_IP)",
+    }
+    if in_job:
+        known = FT_LAUNCHER_OPTIONS[nvrx_version]
+        wanted = _ft_launcher_options(settings, timeouts)
+        own = {name: value for name, value in wanted.items() if name in known}
+        launcher = ("ft_launcher", *_options(group), *_options(own))
+    else:
+        launcher = ("torchrun", *_options(group), "--max-restarts=0")
+    trainer = ("-m", "trainer.train", "--settings", SETTINGS_PATH)
+    entry = ("python", "-m", "trainer.entry", "--settings", SETTINGS_PATH, "--")
+    return (*entry, *launcher, *trainer)
+
+
+def launcher_environment(settings: TrainerSettings, timeouts: Timeouts) -> dict[str, str]:
+    """What torchrun takes from its environment, because only recent ones have an option for it."""
+    if settings.recovery.layer is RecoveryLayer.IN_JOB:
+        return {}
+    # Without it torchrun kills the ranks 30 s after SIGTERM, however long the pod may drain.
+    return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(timeouts.drain_seconds))}
+
+
+def _rendezvous_settings(*, waits_for_store: bool) -> str:
+    values = {"join_timeout": str(JOIN_SECONDS), "read_timeout": str(STORE_SECONDS)}
+    if waits_for_store:
+        values["store_connect_wait_seconds"] = str(STORE_SECONDS)
+    # Said outright, or each agent guesses from its host name whether it is the host.
+    values["is_host"] = "{is_host}"
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def _ft_launcher_options(settings: TrainerSettings, timeouts: Timeouts) -> dict[str, str]:
+    """Everything we would tell ft_launcher, whatever its release."""
+    options = {
+        "max-restarts": str(settings.recovery.max_restarts),
+        "monitor-interval": f"{MONITOR_SECONDS:g}",
+        "term-timeout": f"{timeouts.drain_seconds:g}",
+        "workers-stop-timeout": f"{STOP_SECONDS:g}",
+        "ft-rank-heartbeat-timeout": f"{timeouts.heartbeat_seconds:g}",
+        "ft-initial-rank-heartbeat-timeout": f"{timeouts.initial_heartbeat_seconds:g}",
+        "ft-restart-policy": "any-failed",
+    }
+    if settings.device == "cpu":
+        # Both look for hardware that a CPU node lacks and fail the node for it.
+        options |= {"ft-enable-nic-healthcheck": "false", "ft-numa-bind-strict": "false"}
+    return options
+
+
+def _options(values: dict[str, str]) -> tuple[str, ...]:
+    return tuple(f"--{name}={value}" for name, value in values.items())
