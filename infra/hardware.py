@@ -59,7 +59,7 @@ def _gpu_node(
 ) -> InstanceType:
     return InstanceType(
         name=name,
-        family=name.split(".")[0],
+        family=name.partition(".")[0],
         num_gpus=gpus,
         gpu_model=model,
         num_efa=efa,
@@ -75,6 +75,7 @@ def _gpu_node(
     )
 
 
+# fmt: off
 _KNOWN = (
     _gpu_node(
         "p5.48xlarge", gpus=8, model="H100", efa=32, cards=32, vcpus=192,
@@ -114,5 +115,6 @@ _KNOWN = (
         shared_memory_gib=4, hugepages_mib=0, gpu_direct_rdma=False, local_nvme_gib=0,
     ),
 )
+# fmt: on
 
 CATALOG: dict[str, InstanceType] = {known.name: known for known in _KNOWN}

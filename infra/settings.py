@@ -11,14 +11,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
+from infra.efa import Layout, plan_interfaces
 from infra.hardware import CATALOG, InstanceType
 
 OLDEST_KUBERNETES_MINOR = 34
 NEWEST_KUBERNETES_MINOR = 36
+LARGEST_VPC_PREFIX = 16
+SMALLEST_VPC_PREFIX = 18
 
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
 ReservationId = Annotated[str, Field(pattern=r"^cr-[0-9a-f]{17}$")]
+PrincipalArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/.+$")]
 
 
 class Settings(BaseModel):
@@ -37,10 +41,31 @@ class NetworkSettings(Settings):
     @classmethod
     def _is_a_network(cls, value: str) -> str:
         try:
-            ipaddress.ip_network(value)
+            ipaddress.IPv4Network(value)
         except ValueError as error:
             raise ValueError(f"{error}; give a network such as 10.0.0.0/16") from error
         return value
+
+    @field_validator("public_endpoint_cidrs")
+    @classmethod
+    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(cls._is_a_network(cidr) for cidr in value)
+
+    @model_validator(mode="after")
+    def _networks_fit(self) -> Self:
+        vpc = ipaddress.IPv4Network(self.vpc_cidr)
+        if not LARGEST_VPC_PREFIX <= vpc.prefixlen <= SMALLEST_VPC_PREFIX:
+            raise ValueError(
+                f"vpc_cidr {self.vpc_cidr!r} is a /{vpc.prefixlen}; take "
+                f"/{LARGEST_VPC_PREFIX} to /{SMALLEST_VPC_PREFIX}, of which each private "
+                "subnet gets a quarter"
+            )
+        if vpc.overlaps(ipaddress.IPv4Network(self.service_cidr)):
+            raise ValueError(
+                f"vpc_cidr {self.vpc_cidr!r} and service_cidr {self.service_cidr!r} overlap; "
+                "give Services addresses that the VPC does not use"
+            )
+        return self
 
 
 class OnDemand(Settings):
@@ -68,7 +93,7 @@ class GpuNodes(Settings):
     instance_type: str
     num_nodes: PositiveInt
     capacity: Capacity
-    efa_layout: Literal["ena-primary", "efa-primary"] = "ena-primary"
+    efa_layout: Layout = "ena-primary"
     """Which device carries IP on card 0: an ENA interface (today's guide) or the EFA itself."""
 
     root_volume_gib: PositiveInt = 500
@@ -85,6 +110,11 @@ class GpuNodes(Settings):
                 f"instance type {value!r} is not in the catalog; {hint}known: {', '.join(CATALOG)}"
             )
         return value
+
+    @model_validator(mode="after")
+    def _has_this_layout(self) -> Self:
+        plan_interfaces(self.hardware, self.efa_layout)
+        return self
 
     @property
     def hardware(self) -> InstanceType:
@@ -142,6 +172,9 @@ class InfraSettings(Settings):
     storage: Storage = Storage()
     image: Image
     namespace: DnsLabel
+    admin_arns: tuple[PrincipalArn, ...] = ()
+    """IAM roles or users with full rights in the cluster. Without any, nobody can use kubectl."""
+
     kubectl_provider: bool = True
     """Let a stack install device plugins and the claim; otherwise ``kubectl`` and ``helm`` do."""
 

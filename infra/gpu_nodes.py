@@ -1,0 +1,198 @@
+"""The training nodes: a launch template, and a group that keeps so many of them running.
+
+Both are L1. The L2 launch template has room for one network interface, and the
+cluster's own helper for self-managed nodes boots Amazon Linux 2. The group names
+one subnet, and the template names none: the group's is the only one there is.
+"""
+
+from aws_cdk import CfnOutput, CfnTag, Fn
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from infra.base import DeploymentStack
+from infra.bootstrap import ClusterAddress, node_user_data
+from infra.cluster import ClusterStack
+from infra.efa import plan_interfaces
+from infra.hardware import InstanceType
+from infra.network import NetworkStack
+from infra.roles import node_role
+from infra.settings import Capacity, CapacityBlock, InfraSettings, OnDemand, Reservation
+
+Template = ec2.CfnLaunchTemplate
+Group = autoscaling.CfnAutoScalingGroup
+
+BOOT_GRACE_SECONDS = 900
+
+
+class GpuNodesStack(DeploymentStack):
+    def __init__(
+        self,
+        scope: Construct,
+        *,
+        settings: InfraSettings,
+        network: NetworkStack,
+        cluster: ClusterStack,
+    ) -> None:
+        super().__init__(scope, "gpu-nodes", settings=settings)
+        role = node_role(self, "NodeRole")
+        # EKS fills in the rights of this entry type itself and takes no policies beside them.
+        access = eks.AccessEntry(
+            self,
+            "NodeAccess",
+            cluster=cluster.cluster,
+            principal=role.role_arn,
+            access_entry_type=eks.AccessEntryType.EC2_LINUX,
+            access_policies=[],
+        )
+        template = self._launch_template(settings, network, cluster.cluster, role)
+        group = self._group(settings, network, template)
+        # A node that boots before its entry exists is refused by the cluster.
+        group.node.add_dependency(access)
+        CfnOutput(self, "AutoScalingGroupName", value=group.ref)
+
+    def _launch_template(
+        self,
+        settings: InfraSettings,
+        network: NetworkStack,
+        cluster: eks.ICluster,
+        role: iam.Role,
+    ) -> ec2.CfnLaunchTemplate:
+        nodes = settings.gpu_nodes
+        profile = iam.CfnInstanceProfile(self, "InstanceProfile", roles=[role.role_name])
+        address = ClusterAddress(
+            name=settings.name,
+            endpoint=cluster.cluster_endpoint,
+            certificate_authority=cluster.cluster_certificate_authority_data,
+            service_cidr=settings.network.service_cidr,
+        )
+        tags = [CfnTag(key=key, value=value) for key, value in _tags(settings).items()]
+        data = Template.LaunchTemplateDataProperty(
+            instance_type=nodes.instance_type,
+            image_id=self._image_id(settings),
+            iam_instance_profile=Template.IamInstanceProfileProperty(arn=profile.attr_arn),
+            user_data=Fn.base64(node_user_data(address, nodes.hardware)),
+            metadata_options=_only_imdsv2(),
+            block_device_mappings=[_root_volume(nodes.root_volume_gib)],
+            network_interfaces=_network_interfaces(settings, network.efa.id),
+            placement=self._placement(nodes.capacity),
+            instance_market_options=_market(nodes.capacity),
+            capacity_reservation_specification=_reservation(nodes.capacity),
+            monitoring=Template.MonitoringProperty(enabled=True),
+            tag_specifications=[
+                Template.TagSpecificationProperty(resource_type=kind, tags=tags)
+                for kind in ("instance", "volume", "network-interface")
+            ],
+        )
+        return Template(self, "LaunchTemplate", launch_template_data=data)
+
+    def _group(
+        self, settings: InfraSettings, network: NetworkStack, template: ec2.CfnLaunchTemplate
+    ) -> autoscaling.CfnAutoScalingGroup:
+        """Has no update policy: a deploy never restarts a node under a running job."""
+        nodes = settings.gpu_nodes
+        # A block has a start date. Asking for nodes before it fails, so the first ask is a human's.
+        desired = 0 if isinstance(nodes.capacity, CapacityBlock) else nodes.num_nodes
+        return Group(
+            self,
+            "Group",
+            min_size="0",
+            max_size=str(nodes.num_nodes),
+            desired_capacity=str(desired),
+            vpc_zone_identifier=[network.training_subnet.subnet_id],
+            health_check_type="EC2",
+            health_check_grace_period=BOOT_GRACE_SECONDS,
+            launch_template=Group.LaunchTemplateSpecificationProperty(
+                launch_template_id=template.ref, version=template.attr_latest_version_number
+            ),
+            tags=[
+                Group.TagPropertyProperty(key=key, value=value, propagate_at_launch=True)
+                for key, value in _tags(settings).items()
+            ],
+        )
+
+    def _image_id(self, settings: InfraSettings) -> str:
+        """The pinned image, or the newest recommended one as CloudFormation sees it at deploy."""
+        if settings.gpu_nodes.ami_id:
+            return settings.gpu_nodes.ami_id
+        name = ami_parameter(settings.kubernetes_version, settings.gpu_nodes.hardware)
+        return ssm.StringParameter.value_for_typed_string_parameter_v2(
+            self, name, ssm.ParameterValueType.AWS_EC2_IMAGE_ID
+        )
+
+    def _placement(self, capacity: Capacity) -> ec2.CfnLaunchTemplate.PlacementProperty | None:
+        match capacity:
+            case OnDemand(placement_group=True) | Reservation(placement_group=True):
+                group = ec2.CfnPlacementGroup(self, "PlacementGroup", strategy="cluster")
+                return Template.PlacementProperty(group_name=group.attr_group_name)
+            case _:
+                return None
+
+
+def ami_parameter(kubernetes_version: str, hardware: InstanceType) -> str:
+    """The public parameter that holds the id of the EKS image for this hardware."""
+    variant = "nvidia" if hardware.num_gpus else "standard"
+    return (
+        f"/aws/service/eks/optimized-ami/{kubernetes_version}/amazon-linux-2023/x86_64/"
+        f"{variant}/recommended/image_id"
+    )
+
+
+def _tags(settings: InfraSettings) -> dict[str, str]:
+    return {
+        "Name": f"{settings.name}-gpu",
+        f"kubernetes.io/cluster/{settings.name}": "owned",
+    }
+
+
+def _only_imdsv2() -> ec2.CfnLaunchTemplate.MetadataOptionsProperty:
+    """One hop: the node itself reaches its metadata, a pod with an address of its own does not."""
+    return Template.MetadataOptionsProperty(
+        http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=1
+    )
+
+
+def _root_volume(size_gib: int) -> ec2.CfnLaunchTemplate.BlockDeviceMappingProperty:
+    return Template.BlockDeviceMappingProperty(
+        device_name="/dev/xvda",
+        ebs=Template.EbsProperty(
+            volume_type="gp3", volume_size=size_gib, encrypted=True, delete_on_termination=True
+        ),
+    )
+
+
+def _network_interfaces(
+    settings: InfraSettings, security_group_id: str
+) -> list[ec2.CfnLaunchTemplate.NetworkInterfaceProperty]:
+    """Groups go on every interface: EC2 refuses them on the template once interfaces are listed."""
+    nodes = settings.gpu_nodes
+    return [
+        Template.NetworkInterfaceProperty(
+            network_card_index=interface.card,
+            device_index=interface.device,
+            interface_type=interface.kind,
+            groups=[security_group_id],
+            delete_on_termination=True,
+        )
+        for interface in plan_interfaces(nodes.hardware, nodes.efa_layout)
+    ]
+
+
+def _market(capacity: Capacity) -> ec2.CfnLaunchTemplate.InstanceMarketOptionsProperty | None:
+    if isinstance(capacity, CapacityBlock):
+        return Template.InstanceMarketOptionsProperty(market_type="capacity-block")
+    return None
+
+
+def _reservation(
+    capacity: Capacity,
+) -> ec2.CfnLaunchTemplate.CapacityReservationSpecificationProperty | None:
+    if isinstance(capacity, OnDemand):
+        return None
+    target = Template.CapacityReservationTargetProperty(
+        capacity_reservation_id=capacity.reservation_id
+    )
+    return Template.CapacityReservationSpecificationProperty(capacity_reservation_target=target)
