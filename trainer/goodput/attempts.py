@@ -101,10 +101,10 @@ def latest(*moments: float | None) -> float:
 def _attempt(
     number: int, events: Sequence[Event], fence: float, kept_through: float
 ) -> Attempt | None:
-    """What happened in one attempt before ``fence``, when the next one began."""
+    """What happened in one attempt until ``fence``, when the next one began."""
     moments: dict[str, dict[int, float]] = defaultdict(dict)
     for event in events:
-        if event["wall"] < fence:
+        if event["wall"] <= fence:
             moments[event["name"]][int(event["rank"])] = float(event["wall"])
     ranks = frozenset(rank for name in _SIGNS_OF_MEMBERSHIP for rank in moments[name])
     if not ranks:
@@ -125,7 +125,7 @@ def _attempt(
         if restored is not None
         else None,
         executions=_executions(
-            [e for e in events if e["name"] == "step_completed" and e["wall"] < fence],
+            [e for e in events if e["name"] == "step_completed" and e["wall"] <= fence],
             ranks,
             ready=latest(first_started, started, group_ready, restored),
         ),

@@ -11,7 +11,7 @@ startup     the workers' start to the attempt's start; what the attempt builds b
 restore     process group ready to restored, where a state is read back
 productive  from one completed step to the next, if the step's result survives
 lost        the same if it does not survive, and the step that a fault cut short
-stall       the part of a step that waited for a save, and the wait after the last step
+stall       the part of a step that waited for a save; after the last step, until the last save
 detect      the fault (for one that was not injected: the last sign of progress) until a
             rank reports a failure or the launcher, the pod or a new attempt shows it
 abort       from there until the workers are gone: the last report of a failure, the
@@ -78,8 +78,9 @@ def lay_out(events: Sequence[Event], attempts: Sequence[Attempt]) -> tuple[Segme
 def _marks(events: Sequence[Event], attempts: Sequence[Attempt]) -> Iterator[Mark]:
     beginning, end = float(events[0]["wall"]), float(events[-1]["wall"])
     starts = [latest(attempt.first_started, attempt.started) for attempt in attempts]
-    yield from _restart(events, since=beginning, until=[*starts, end][0])
-    for attempt, until in zip(attempts, [*starts[1:], end], strict=True):
+    first, *others = [*starts, end]
+    yield from _restart(events, since=beginning, until=first)
+    for attempt, until in zip(attempts, others, strict=True):
         yield from _phases(attempt)
         if attempt.finished is None:
             yield from _failure(attempt, events, until)
@@ -120,8 +121,10 @@ def _failure(attempt: Attempt, events: Sequence[Event], until: float) -> Iterato
     past = [event for event in events if event["wall"] < until]
     own = [event for event in past if is_of(event, attempt)]
     faults = _walls(own, "fault_injected", since=attempt.progress)
-    broke = min(faults, default=attempt.progress)
     reports = _walls(own, "attempt_failed")
+    if not faults and not reports:  # told to stop, it saves before it leaves
+        yield max(_walls(own, *_SAVE_EVENTS), default=attempt.progress), Bin.STALL
+    broke = min(faults, default=attempt.progress)
     restarts = _walls(past, "pod_started", "pod_stopped", "process_started", since=broke)
     successors = [float(e["wall"]) for e in past if _is_start_after(e, attempt)]
     noticed = max(broke, min([*reports, *restarts, *successors], default=until))
@@ -157,7 +160,7 @@ def _phase_in_progress(attempt: Attempt) -> Bin:
 def _finish(attempt: Attempt, finished: float, events: Sequence[Event]) -> Iterator[Mark]:
     """After the last step: the saves in flight, then what it takes to close."""
     own = [event for event in events if is_of(event, attempt) and event["wall"] < finished]
-    yield max([attempt.progress, *_walls(own, *_SAVE_EVENTS)]), Bin.STALL
+    yield max(_walls(own, *_SAVE_EVENTS), default=attempt.progress), Bin.STALL
     yield finished, Bin.IDLE
 
 
