@@ -186,7 +186,7 @@ class Translation:
 
     def text(self, text: str) -> str:
         """An argument or the value of a variable."""
-        return self._ports(self._names(text), before=r"(?<![\w.-])")
+        return self._ports(self._names(text), before=r"(?<![\w./-])")
 
     def settings(self, text: str) -> str:
         """The content of a file, where a bare number is a setting and only ``:PORT`` a port."""
@@ -198,7 +198,7 @@ class Translation:
 
     def _ports(self, text: str, *, before: str) -> str:
         for port, free in self.ports.items():
-            text = re.sub(rf"{before}{port}(?![\w.-])", str(free), text)
+            text = re.sub(rf"{before}{port}(?![\w./-])", str(free), text)
         return text
 
 
