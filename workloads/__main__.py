@@ -59,14 +59,15 @@ def _synth(path: Path, out: Path, *, as_json: bool) -> int:
 
 def _rehearse(arguments: argparse.Namespace) -> int:
     deployment = load(arguments.deployment)
-    for name in arguments.runs:
-        if name not in deployment.runs:
-            raise DeploymentError(
-                f"{arguments.deployment}: no run {name!r}; it has: {', '.join(deployment.runs)}"
-            )
     from workloads.rehearse import main_rehearse  # noqa: PLC0415  # imports cdk8s, see above
 
-    return main_rehearse(deployment, arguments.runs, arguments.out, as_json=arguments.json)
+    return main_rehearse(
+        deployment,
+        arguments.runs,
+        arguments.out,
+        as_json=arguments.json,
+        fresh=arguments.fresh,
+    )
 
 
 def _schema(out: Path) -> int:
@@ -102,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     rehearse.add_argument("runs", nargs="+", metavar="RUN", help="name of a run in the file")
     _add_deployment(rehearse)
     rehearse.add_argument("--out", type=Path, required=True, help="folder for events and logs")
+    rehearse.add_argument(
+        "--fresh",
+        action="store_true",
+        help="first delete what an earlier rehearsal of the same run left in --out",
+    )
     for command in (synth, rehearse):
         command.add_argument("--json", action="store_true", help="print JSON for machines")
 
