@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainer import exit_codes
 from trainer.entry import why_not_writable
@@ -50,10 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     events.record("process_started", **_process_start())
     if rank == 0:
         _keep_settings(settings)
-    return _train(settings, events)
+    _train(settings, events)
 
 
-def _train(settings: TrainerSettings, events: EventLog) -> int:
+def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     from trainer.checkpoint.background import BackgroundWorker
     from trainer.loop import Process, run_attempt
     from trainer.recovery.layer import layer_for
@@ -79,13 +79,11 @@ def _train(settings: TrainerSettings, events: EventLog) -> int:
     try:
         layer.run(lambda attempt: _attempt(run_attempt, process, attempt))
     except CannotTrain as error:
-        exit_codes.leave_final_code(exit_codes.CONFIG)
-        _end_now(process, exit_codes.CONFIG, lambda: _refuse(str(error), exit_codes.CONFIG))
+        _end_now(process, _refuse(str(error), exit_codes.CONFIG))
     except BaseException:
-        _end_now(process, 1, lambda: logger.exception("Training failed"))
-    watchdog.stop()
-    process.worker.close()
-    return exit_codes.STOPPED_BY_SIGTERM if process.stop.requested else 0
+        logger.exception("Training failed")
+        _end_now(process, 1)
+    _end_now(process, exit_codes.STOPPED_BY_SIGTERM if process.stop.requested else 0)
 
 
 def _attempt(
@@ -103,9 +101,11 @@ def _attempt(
         raise
 
 
-def _end_now(process: "Process", code: int, say_why: Callable[[], object]) -> None:
-    """Leave without Python's slow farewell: other ranks wait for our sockets to close."""
-    say_why()
+def _end_now(process: "Process", code: int) -> NoReturn:
+    """Leave without Python's slow farewell: other ranks wait for our sockets to close.
+
+    Nothing is lost by it. Events and checkpoints are written without buffers.
+    """
     process.worker.kill()
     logging.shutdown()
     os._exit(code)

@@ -17,7 +17,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 5.0
+KILL_SECONDS = 5.0
 
 
 class CallState(StrEnum):
@@ -58,24 +58,12 @@ class BackgroundWorker:
         return CallState.RUNNING if process and process.is_alive() else CallState.DEAD
 
     def kill(self) -> None:
-        """End the worker now; whatever it was writing stays uncommitted."""
+        """End the worker now. What it had reported is durable; what it was writing is debris."""
         process = self._process()
         if process is not None:
             process.kill()
-            process.join(CLOSE_SECONDS)
+            process.join(KILL_SECONDS)
         self._forget()
-
-    def close(self) -> None:
-        """Let an idle worker end by itself, within a limit; kill any other."""
-        if self._queue is None:
-            return
-        process = self._process()
-        if process is None or self.state() is not CallState.IDLE:
-            self.kill()
-            return
-        self._queue.persistent_caller.queue.put("DONE")
-        process.join(CLOSE_SECONDS)
-        self.kill()
 
     def _process(self) -> BaseProcess | None:
         caller = self._queue.persistent_caller if self._queue is not None else None
