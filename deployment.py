@@ -95,10 +95,11 @@ def load(path: Path) -> Deployment:
         DeploymentError: the file cannot be read, or is not a deployment that can work.
     """
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.safe_load(path.read_bytes())
     except OSError as error:
         raise DeploymentError(f"{path}: cannot be read ({error.strerror})") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # The latter two: a date that does not exist, brackets a thousand deep.
         raise DeploymentError(f"{path}: not YAML ({_one_line(error)})") from error
     if not isinstance(values, dict):
         raise DeploymentError(f"{path}: must hold a mapping of settings")

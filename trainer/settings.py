@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Seconds = Annotated[float, Field(gt=0, le=86400)]
+Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
 
 
 class Settings(BaseModel):
@@ -197,7 +197,10 @@ class SettingsError(ValueError):
 
 def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """``values`` with each dotted key of ``changes`` replaced, e.g. ``checkpoint.mode``."""
-    result: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    try:
+        result: dict[str, Any] = json.loads(json.dumps(values, default=str))
+    except TypeError as error:
+        raise SettingsError(f"the name of a setting must be text ({error})") from error
     for dotted, value in changes.items():
         *parents, last = dotted.split(".")
         inner = result

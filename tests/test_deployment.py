@@ -1,0 +1,191 @@
+"""A deployment file that cannot work is refused in words; nothing in it can cause a traceback."""
+
+import copy
+import string
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deployment import Deployment, DeploymentError, load
+from trainer.settings import CheckpointMode
+
+FOLDER = Path(__file__).parents[1] / "deployments"
+P5: dict[str, Any] = yaml.safe_load((FOLDER / "p5.yaml").read_text())
+
+
+def refusal(path: Path, values: Any) -> str:
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(DeploymentError) as caught:
+        load(path)
+    return str(caught.value)
+
+
+def with_value(dotted: str, value: Any) -> dict[str, Any]:
+    """p5.yaml with one value replaced, or added."""
+    values = copy.deepcopy(P5)
+    *parents, last = dotted.split("/")
+    place = values
+    for key in parents:
+        place = place[key]
+    place[last] = value
+    return values
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_shipped_deployment_loads(path: Path) -> None:
+    assert load(path).runs
+
+
+def test_a_run_is_the_shared_settings_with_its_own_changes() -> None:
+    trainer = load(FOLDER / "p5.yaml").trainer_settings("baseline")
+    assert trainer.run_directory == Path("/fsx/runs/baseline-1")
+    assert trainer.device == "cuda"
+    assert trainer.checkpoint.mode is CheckpointMode.SYNC
+    assert trainer.checkpoint.interval_steps == 500
+
+
+def test_a_new_id_gives_the_run_a_folder_of_its_own() -> None:
+    values = with_value("runs/in-job/id", "2")
+    trainer = Deployment.model_validate(values).trainer_settings("in-job")
+    assert trainer.run_directory == Path("/fsx/runs/in-job-2")
+
+
+@pytest.mark.parametrize(
+    ("dotted", "value", "expected"),
+    [
+        ("namme", 1, "unknown setting 'namme'; did you mean 'name'?"),
+        ("gpu_nodes/num_node", 2, "gpu_nodes.num_node: unknown setting 'num_node'; did you mean"),
+        ("gpu_nodes/instance_type", "p5.48xlarg", "did you mean 'p5.48xlarge'?"),
+        ("gpu_nodes/num_nodes", 0, "gpu_nodes.num_nodes: input should be greater than 0, got 0"),
+        ("image/tag", "latest", "'latest' changes under a running job"),
+        ("kubernetes_version", "1.20", "Kubernetes '1.20' is not supported; take 1.34 to 1.36"),
+        ("second_zone", "us-east-1a", "the control plane needs two different zones"),
+        ("storage/size_gib", 1300, "1300 GiB is not sold; take 1200 or a multiple of 2400"),
+        ("trainer/checkpoint/intervall_steps", 5, "did you mean 'interval_steps'?"),
+        ("trainer/data/global_batch_size", 20, "take a multiple of 16"),
+        ("trainer/device", "cpu", "device cannot be chosen"),
+        ("runs", {}, "runs: dictionary should have at least 1 item"),
+        ("runs/In Job", {"num_nodes": 1}, "runs.In Job.[key]: string should match pattern"),
+        ("runs/in-job/num_nodes", 3, "needs 3 nodes but the cluster has 2; lower runs.in-job"),
+        ("runs/in-job/change", {"recovery.layr": "pod"}, "did you mean 'layer'?"),
+        ("runs/in-job/change", {"max_steps.x": 1}, "'max_steps' is a value, not a group"),
+        ("runs/in-job/change", {"run_directory": "/fsx"}, "run_directory cannot be chosen"),
+        (
+            "runs/in-job/change",
+            {"recovery.layer": "none", "faults.count": 1},
+            "the first fault would end it; choose another layer",
+        ),
+        ("runs/in-job/change", {"timeouts.drain_seconds": float("inf")}, "timeouts.drain_seconds"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_remedy(
+    dotted: str, value: Any, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mistaken.yaml"
+    message = refusal(path, with_value(dotted, value))
+    assert expected in message
+    assert message.startswith(f"{path}: ")
+    assert len(message.splitlines()) == 1
+
+
+@pytest.mark.parametrize("key", sorted(P5.keys()))
+def test_a_setting_without_default_is_asked_for_by_name(key: str, tmp_path: Path) -> None:
+    values = {name: value for name, value in P5.items() if name != key}
+    if key == "storage":
+        assert Deployment.model_validate(values).storage.size_gib == 1200
+    else:
+        assert refusal(tmp_path / "p.yaml", values).endswith(f"{key}: is missing; add it")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "must hold a mapping"),
+        (b"- a\n- b\n", "must hold a mapping"),
+        (b"name: [1, 2\n", "not YAML"),
+        (b"name: !!python/object:os.system {}\n", "not YAML"),
+        (b"name: \xff\xfe\n", "not YAML"),
+        (b"name: 2024-99-99\n", "not YAML"),
+        (b"? [1, 2]\n: 3\n", "not YAML"),
+        (b"a: &a [*a]\n", "unknown setting 'a'"),
+        (b"[" * 5000, "not YAML"),
+        (b"name: \x00\n", "not YAML"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused_by_name(
+    content: bytes, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "strange.yaml"
+    path.write_bytes(content)
+    with pytest.raises(DeploymentError) as caught:
+        load(path)
+    assert expected in str(caught.value)
+    assert all(line.startswith(f"{path}: ") for line in str(caught.value).splitlines())
+
+
+def test_a_folder_is_not_a_deployment(tmp_path: Path) -> None:
+    with pytest.raises(DeploymentError, match=r"cannot be read \(Is a directory\)"):
+        load(tmp_path)
+
+
+def _places(values: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = values.items() if isinstance(values, dict) else ()
+    return [path, *(place for key, value in inner for place in _places(value, (*path, key)))]
+
+
+PLACES = [place for place in _places(P5) if place]
+STRANGE = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(string.printable, max_size=8)
+    | st.dates()
+    | st.binary(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["checkpoint.mode", "faults.count", "recovery", "a.b", "", "."])
+            | st.integers()
+            | st.dates()
+            | st.text(string.printable, max_size=4),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(place=st.sampled_from(PLACES), strange=STRANGE)
+def test_whatever_stands_in_a_file_is_loaded_or_refused(
+    place: tuple[Any, ...], strange: Any, tmp_path: Path
+) -> None:
+    values = copy.deepcopy(P5)
+    inner = values
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = strange
+    path = tmp_path / "strange.yaml"
+    path.write_text(yaml.safe_dump(values))
+    with suppress(DeploymentError):
+        load(path)
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(content=st.binary(max_size=60))
+def test_whatever_bytes_a_file_holds_it_is_refused_in_words(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "bytes.yaml"
+    path.write_bytes(content)
+    with pytest.raises(DeploymentError, match=r"bytes\.yaml"):
+        load(path)

@@ -1,0 +1,90 @@
+"""``python -m workloads`` does what it says, or says in one line why not."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.workloads.conftest import DEPLOYMENTS, Manifests
+from workloads.__main__ import main
+
+P5 = str(next(path for path in DEPLOYMENTS if path.stem == "p5"))
+
+
+def test_synth_writes_the_reviewed_manifests_one_file_a_run(
+    tmp_path: Path, manifests: Manifests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["synth", "--deployment", P5, "--out", str(tmp_path), "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)["manifests"]
+    assert list(written) == ["baseline", "in-job", "in-process", "faults-in-job"]
+    for run_name, path in written.items():
+        assert Path(path) == tmp_path / "steadfast-p5" / f"{run_name}.yaml"
+        assert list(yaml.safe_load_all(Path(path).read_text())) == manifests["p5"][run_name]
+
+
+def test_synth_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["synth", "--deployment", P5, "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == str(tmp_path / "steadfast-p5" / "baseline.yaml")
+    assert lines[-1].startswith("4 runs of steadfast-p5")
+
+
+def test_the_command_of_cdk8s_yaml_renders_the_deployment_of_the_environment(
+    tmp_path: Path,
+) -> None:
+    command = yaml.safe_load(Path(P5).parents[1].joinpath("cdk8s.yaml").read_text())["app"]
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "STEADFAST_DEPLOYMENT": "deployments/g5.yaml",
+        "CDK8S_OUTDIR": str(tmp_path),
+    }
+    subprocess.run(
+        command, shell=True, check=True, env=environment, cwd=Path(P5).parents[1], timeout=60
+    )
+    assert (tmp_path / "steadfast-g5" / "in-job.yaml").exists()
+
+
+def test_a_missing_file_is_one_line_and_exit_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nope.yaml"
+    assert main(["synth", "--deployment", str(path), "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"workloads synth: {path}: cannot be read (No such file or directory)\n"
+    )
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_and_exit_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert main(["synth", "--deployment", P5, "--out", str(tmp_path / "file")]) == 2
+    error = capsys.readouterr().err
+    assert "cannot be written (Not a directory); choose another --out" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_rehearsing_an_unknown_run_names_the_nearest_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rehearse", "in_job", "--deployment", P5, "--out", str(tmp_path)]) == 2
+    assert "unknown run 'in_job'; did you mean 'in-job'?" in capsys.readouterr().err
+
+
+def test_schema_writes_the_file_that_is_shipped(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "schema.json"
+    assert main(["schema", "--out", str(path)]) == 0
+    assert path.read_text() == Path(P5).with_name("schema.json").read_text()
+
+
+def test_help_shows_examples_and_units(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert "python -m workloads synth --deployment deployments/p5.yaml" in shown
+    assert "in seconds" in shown
