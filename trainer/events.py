@@ -24,8 +24,8 @@ attempt_failed       rank   ``reason``
 run_finished         rank   ``digest`` (of this rank's parameters and optimizer state)
 ==================== ====== ================================================================
 
-``step`` counts completed optimizer steps: step 1 is the first. Not covered: a
-torn last line after a node's loss; the reader skips it.
+``step`` counts completed optimizer steps: step 1 is the first. Not covered: the
+event of a line that a node's loss has torn; the reader skips it.
 """
 
 import json
@@ -47,10 +47,11 @@ class EventLog:
         ((kind, number),) = who.items()
         self._fixed: Event = dict(who)
         self._file = os.open(
-            folder / f"{kind}-{number}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644
+            folder / f"{kind}-{number}.jsonl", os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644
         )
         self.attempt = 0
         self.step = 0
+        self._end_a_torn_line()
 
     def record(self, name: str, **fields: Any) -> None:
         event = {
@@ -66,6 +67,12 @@ class EventLog:
 
     def close(self) -> None:
         os.close(self._file)
+
+    def _end_a_torn_line(self) -> None:
+        """So that what a lost node left unfinished does not swallow the first new event."""
+        size = os.fstat(self._file).st_size
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            os.write(self._file, b"\n")
 
 
 def read_events(run_directory: Path) -> list[Event]:
