@@ -6,6 +6,7 @@ the pod identity agent, and what runs as a Deployment needs a node to run on.
 
 import importlib
 import json
+from collections.abc import Mapping
 from typing import cast
 
 from aws_cdk import CfnOutput, CfnResource, RemovalPolicy
@@ -139,8 +140,8 @@ class ClusterStack(DeploymentStack):
         self,
         name: str,
         *,
-        pod_roles: dict[str, iam.Role] | None = None,
-        configuration: dict[str, object] | None = None,
+        pod_roles: Mapping[str, iam.Role] | None = None,
+        configuration: Mapping[str, object] | None = None,
     ) -> eks.CfnAddon:
         """An L1, because the L2 knows neither pod identity nor how to resolve conflicts."""
         return eks.CfnAddon(

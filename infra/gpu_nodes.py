@@ -81,10 +81,9 @@ class GpuNodesStack(DeploymentStack):
             placement=self._placement(nodes.capacity),
             instance_market_options=_market(nodes.capacity),
             capacity_reservation_specification=_reservation(nodes.capacity),
-            monitoring=Template.MonitoringProperty(enabled=True),
             tag_specifications=[
                 Template.TagSpecificationProperty(resource_type=kind, tags=tags)
-                for kind in ("instance", "volume", "network-interface")
+                for kind in ("volume", "network-interface")  # instances get the group's
             ],
         )
         return Template(self, "LaunchTemplate", launch_template_data=data)
@@ -94,14 +93,15 @@ class GpuNodesStack(DeploymentStack):
     ) -> autoscaling.CfnAutoScalingGroup:
         """Has no update policy: a deploy never restarts a node under a running job."""
         nodes = settings.gpu_nodes
-        # A block has a start date. Asking for nodes before it fails, so the first ask is a human's.
-        desired = 0 if isinstance(nodes.capacity, CapacityBlock) else nodes.num_nodes
+        # A block has dates, and asking for nodes outside of them fails. Left out, the group starts
+        # with none and keeps what a human or a schedule sets; a 0 would end them at each deploy.
+        in_block = isinstance(nodes.capacity, CapacityBlock)
         return Group(
             self,
             "Group",
             min_size="0",
             max_size=str(nodes.num_nodes),
-            desired_capacity=str(desired),
+            desired_capacity=None if in_block else str(nodes.num_nodes),
             vpc_zone_identifier=[network.training_subnet.subnet_id],
             health_check_type="EC2",
             health_check_grace_period=BOOT_GRACE_SECONDS,

@@ -86,6 +86,7 @@ class PlatformStack(DeploymentStack):
             repository=repository,
             version=version,
             namespace="kube-system",
+            create_namespace=False,
             values=values,
             wait=False,
             timeout=HELM_TIMEOUT,

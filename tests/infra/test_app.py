@@ -1,0 +1,63 @@
+"""app.py as a process: its exit codes, its one-line errors, and that it needs nobody's help."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.infra.templates import ROOT
+
+PASSED_ON = ("PATH", "CDK_VALIDATION")
+# Half a minute of unpacking on a slow disk, and nothing that a stack could read.
+JSII_CACHE = Path.home() / ".cache/aws/jsii/package-cache"
+
+
+def run_app(deployment: str | None, *, folder: Path) -> subprocess.CompletedProcess[str]:
+    """With no credentials, no AWS settings and a home folder that holds neither."""
+    context: dict[str, object] = {"aws:cdk:disable-asset-staging": True}
+    if deployment is not None:
+        context["deployment"] = deployment
+    environment = {name: os.environ[name] for name in PASSED_ON} | {
+        "HOME": str(folder),
+        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(JSII_CACHE),
+        "CDK_OUTDIR": str(folder / "out"),
+        "CDK_CONTEXT_JSON": json.dumps(context),
+    }
+    return subprocess.run(
+        [sys.executable, "app.py"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_a_missing_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    result = run_app("deployments/p6.yaml", folder=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr == "deployments/p6.yaml: cannot be read (No such file or directory)\n"
+
+
+def test_a_misspelt_key_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    text = (ROOT / "deployments/g5.yaml").read_text()
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(text.replace("size_gib:", "size_gb:"))
+    result = run_app(str(bad), folder=tmp_path)
+    assert result.returncode == 2
+    problem = "storage.size_gb: unknown setting 'size_gb'; did you mean 'size_gib'?"
+    assert result.stderr == f"{bad}: {problem}\n"
+    assert not (tmp_path / "out/manifest.json").exists()
+
+
+def test_it_synthesizes_without_credentials_or_command_line(tmp_path: Path) -> None:
+    result = run_app(None, folder=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    stacks = sorted(f.name for f in (tmp_path / "out").glob("*.template.json"))
+    assert stacks == [
+        f"steadfast-p5-{stack}.template.json"
+        for stack in ("cluster", "gpu-nodes", "network", "platform", "registry", "storage")
+    ]
+    assert '"missing"' not in (tmp_path / "out/manifest.json").read_text()

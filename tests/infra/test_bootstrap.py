@@ -1,0 +1,105 @@
+"""User data of a node: what nodeadm and cloud-init read at its first boot."""
+
+import email
+import subprocess
+from email.message import Message
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.bootstrap import ClusterAddress, node_config, node_user_data
+from infra.hardware import CATALOG
+from tests.golden_files import assert_golden
+
+CLUSTER = ClusterAddress(
+    name="steadfast-test",
+    endpoint="https://ABCD.gr7.us-east-1.eks.amazonaws.com",
+    certificate_authority="Q0VSVA==",
+    service_cidr="172.20.0.0/16",
+)
+
+
+def spec_of(name: str) -> dict[str, Any]:
+    document = yaml.safe_load(node_config(CLUSTER, CATALOG[name]))
+    assert (document["apiVersion"], document["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
+    spec: dict[str, Any] = document["spec"]
+    return spec
+
+
+def parts_of(name: str) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    for part in email.message_from_string(node_user_data(CLUSTER, CATALOG[name])).walk():
+        if not part.is_multipart():
+            parts[part.get_content_type()] = text_of(part)
+    return parts
+
+
+def text_of(part: Message) -> str:
+    payload = part.get_payload()
+    assert isinstance(payload, str)
+    return payload
+
+
+@pytest.mark.parametrize("name", ["p5.48xlarge", "m7i.2xlarge"])
+def test_the_user_data_is_the_golden_one(name: str) -> None:
+    assert_golden(f"infra/user-data/{name}.mime", node_user_data(CLUSTER, CATALOG[name]))
+
+
+def test_a_node_is_told_all_four_facts_about_its_cluster() -> None:
+    assert spec_of("p5.48xlarge")["cluster"] == {
+        "name": "steadfast-test",
+        "apiServerEndpoint": "https://ABCD.gr7.us-east-1.eks.amazonaws.com",
+        "certificateAuthority": "Q0VSVA==",
+        "cidr": "172.20.0.0/16",
+    }
+
+
+def test_a_gpu_node_with_efa_carries_both_labels() -> None:
+    [flag] = spec_of("p5.48xlarge")["kubelet"]["flags"]
+    labels = "nvidia.com/gpu.present=true,vpc.amazonaws.com/efa.present=true"
+    assert flag == f"--node-labels={labels}"
+
+
+def test_a_gpu_node_keeps_other_pods_away() -> None:
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    assert spec_of("g5.8xlarge")["kubelet"]["config"]["registerWithTaints"] == [taint]
+
+
+def test_a_node_without_gpus_has_neither_taint_nor_label_nor_raid() -> None:
+    assert set(spec_of("m7i.2xlarge")) == {"cluster"}
+
+
+def test_local_disks_become_one_striped_volume() -> None:
+    assert spec_of("p5.48xlarge")["instance"] == {"localStorage": {"strategy": "RAID0"}}
+
+
+def test_a_token_is_not_folded_however_long_it_is() -> None:
+    long = ClusterAddress(
+        name="c",
+        endpoint="https://e",
+        certificate_authority="Q0 " * 900,
+        service_cidr="10.0.0.0/16",
+    )
+    assert any(len(line) > 2500 for line in node_config(long, CATALOG["p5.48xlarge"]).splitlines())
+
+
+def test_an_efa_node_lifts_the_limit_on_locked_memory_and_reserves_a_pods_huge_pages() -> None:
+    script = parts_of("p5.48xlarge")["text/x-shellscript"]
+    assert script.startswith("#!/bin/bash\n")
+    assert "/etc/systemd/system/containerd.service.d/memlock.conf" in script
+    assert "[Service]\nLimitMEMLOCK=infinity\n" in script
+    assert "vm.nr_hugepages = 2560" in script
+
+
+def test_the_script_is_valid_shell() -> None:
+    script = parts_of("p5.48xlarge")["text/x-shellscript"]
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+def test_a_node_without_efa_runs_no_script() -> None:
+    assert set(parts_of("m7i.2xlarge")) == {"application/node.eks.aws"}
+
+
+def test_user_data_fits_the_16_kib_that_ec2_takes() -> None:
+    assert all(len(node_user_data(CLUSTER, known)) < 12_000 for known in CATALOG.values())

@@ -1,0 +1,53 @@
+"""What a deployment file may say about the cluster; each refusal names the remedy."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from deployment import Deployment
+from infra.settings import GpuNodes, NetworkSettings
+
+
+def refused_nodes(**values: Any) -> str:
+    with pytest.raises(ValidationError) as caught:
+        GpuNodes.model_validate({"num_nodes": 2, "capacity": {"kind": "on-demand"}, **values})
+    return str(caught.value)
+
+
+def test_an_instance_type_that_is_not_in_the_catalog_gets_the_nearest_one() -> None:
+    message = refused_nodes(instance_type="p5.48xlage")
+    assert "did you mean 'p5.48xlarge'?" in message
+
+
+def test_a_layout_that_the_type_cannot_have_is_refused() -> None:
+    message = refused_nodes(instance_type="p6-b300.48xlarge", efa_layout="efa-primary")
+    assert "use 'ena-primary'" in message
+
+
+def test_a_capacity_block_takes_no_placement_group() -> None:
+    capacity = {
+        "kind": "capacity-block",
+        "reservation_id": "cr-0123456789abcdef0",
+        "placement_group": True,
+    }
+    assert "placement_group" in refused_nodes(instance_type="p5.48xlarge", capacity=capacity)
+
+
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        ({"vpc_cidr": "10.0.0.0/20"}, "take /16 to /18"),
+        ({"vpc_cidr": "10.0.0.1/16"}, "give a network such as"),
+        ({"vpc_cidr": "172.20.0.0/16"}, "give Services addresses that the VPC does not use"),
+        ({"public_endpoint_cidrs": ["203.0.113.7/24"]}, "give a network such as"),
+    ],
+)
+def test_a_network_that_cannot_work_is_refused(values: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(ValidationError, match=remedy):
+        NetworkSettings.model_validate(values)
+
+
+def test_an_admin_is_a_role_or_user(p5: Deployment) -> None:
+    with pytest.raises(ValidationError, match="admin_arns"):
+        Deployment.model_validate({**p5.model_dump(), "admin_arns": ["me@example.com"]})
