@@ -21,7 +21,7 @@ def container_environment(
 ) -> dict[str, str]:
     """Every variable with a fixed value, in alphabetical order. POD_IP is the pod's own."""
     values = {
-        # The user of the image owns no home, and everything but the volumes is read-only.
+        # Everything but the volumes is read-only, the home of the image's user included.
         "HOME": "/tmp",
         "HF_HOME": HUGGING_FACE_HOME,
         "PYTHONUNBUFFERED": "1",
