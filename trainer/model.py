@@ -66,7 +66,7 @@ def build_model(
     with torch.device("meta"):
         model = LlamaForCausalLM(config)
     if settings.activation_checkpointing:
-        model.activation_checkpointing_enable()
+        _checkpoint_activations(model)
     if mesh is not None:
         _shard(model, mesh, device)
     model.to_empty(device=device)
@@ -129,6 +129,14 @@ def _rope(factor: float | None) -> dict[str, Any]:
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
+
+
+def _checkpoint_activations(model: Any) -> None:
+    # transformers renamed the method between 5.17 and 5.24, and warns about the old name.
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable()
+    else:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
 
 
 def _shard(model: Any, mesh: DeviceMesh, device: torch.device) -> None:
