@@ -60,7 +60,7 @@ def build_model(
     Every rank of the mesh calls it, and no rank waits for another.
     """
     # Half a second to two of imports, which only a process that trains has to pay.
-    from transformers.models.llama.modeling_llama import LlamaForCausalLM  # noqa: PLC0415
+    from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
     config = llama_config(settings.preset, vocabulary_size=vocabulary_size)
     with torch.device("meta"):
@@ -78,7 +78,7 @@ def build_model(
 
 def llama_config(preset: ModelPreset, *, vocabulary_size: int) -> Any:
     """The ``LlamaConfig`` of ``preset``; a corpus with too large a vocabulary is refused."""
-    from transformers.models.llama.configuration_llama import LlamaConfig  # noqa: PLC0415
+    from transformers.models.llama.configuration_llama import LlamaConfig
 
     shape = _SHAPES[preset]
     if shape.vocabulary_size is not None and vocabulary_size > shape.vocabulary_size:

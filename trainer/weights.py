@@ -56,7 +56,7 @@ def load_weights(model: nn.Module, source: str) -> None:
 def _folder_of(source: str) -> Path:
     if Path(source).is_dir():
         return Path(source)
-    from huggingface_hub import snapshot_download  # noqa: PLC0415  needed for hub ids alone
+    from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(source, allow_patterns=["*.safetensors", INDEX_NAME]))

@@ -133,7 +133,7 @@ def test_rotary_buffers_survive_the_meta_device() -> None:
 def test_published_presets_have_the_published_size(
     preset: ModelPreset, num_parameters: int
 ) -> None:
-    from transformers.models.llama.modeling_llama import LlamaForCausalLM  # noqa: PLC0415
+    from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
     with torch.device("meta"):
         model = LlamaForCausalLM(llama_config(preset, vocabulary_size=257))
