@@ -76,9 +76,7 @@ class Job:
 
 
 @contextmanager
-def process_group(
-    device_type: str, timeouts: Timeouts, store: dist.Store | None
-) -> Iterator[Job]:
+def process_group(device_type: str, timeouts: Timeouts, store: dist.Store | None) -> Iterator[Job]:
     """Join the job's process group; leave it however the block ends.
 
     ``store`` is where the ranks meet, or None for the launcher's own.

@@ -60,8 +60,8 @@ def run_launcher(command: Sequence[str]) -> int:
         if launcher is not None:
             launcher.send_signal(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, forward)
+    for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(caught, forward)
     try:
         launcher = subprocess.Popen(command)
     except OSError as error:

@@ -93,9 +93,7 @@ class _Run:
         self._checkpointer = Checkpointer(
             settings, job=job, state=self._state, writer=self._writer(), events=self._events
         )
-        plan = on_ranks(
-            plan_faults(settings.faults, max_steps=settings.max_steps), job.world_size
-        )
+        plan = on_ranks(plan_faults(settings.faults, max_steps=settings.max_steps), job.world_size)
         self._injector = FaultInjector(settings.run_directory, plan, job.rank)
 
     def to_the_end(self) -> None:

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     events.record("process_started", **_process_start())
     if rank == 0:
         _keep_settings(settings)
-    _train(settings, events)
+    return _train(settings, events)
 
 
 def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
@@ -113,8 +114,6 @@ def _end_now(process: "Process", code: int) -> NoReturn:
 
 def _process_start() -> dict[str, float]:
     """When this process began, on both clocks: imports until here are part of its start-up."""
-    import time
-
     ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
     age = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
     return {"wall": time.time() - age, "mono": time.monotonic() - age}

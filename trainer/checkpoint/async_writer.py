@@ -42,7 +42,7 @@ class AsyncWriter:
         planner.set_up_planner(tensors, is_coordinator=self._rank == 0)
         if self._plan is None:
             self._plan, self._metadata = self._agree_on_plan(planner, folder)
-        values = [planner.resolve_data(item) for item in self._plan.items]
+        values = [_as_tensor(planner.resolve_data(item)) for item in self._plan.items]
         if self._staging is None:
             self._staging = Staging(values)
         self._staging.copy_from(values)
@@ -80,7 +80,7 @@ class AsyncWriter:
         assert report is not None
         gathered: list[Any] | None = [None] * self._world_size if self._rank == 0 else None
         dist.gather_object(report.results, gathered, dst=0)
-        if gathered is None:
+        if gathered is None or self._metadata is None:
             return report.files
         FileSystemWriter(self._folder).finish(self._metadata, gathered)
         return [*report.files, record_file(self._folder / METADATA)]
@@ -108,3 +108,9 @@ class AsyncWriter:
             merged = FileSystemWriter(folder).prepare_global_plan(merged)
         dist.scatter_object_list(mine, merged, src=0)
         return planner.finish_plan(mine[0]), metadata
+
+
+def _as_tensor(value: Any) -> Tensor:
+    # Other objects would be pickled into the checkpoint; the state has none.
+    assert isinstance(value, Tensor)
+    return value

@@ -7,7 +7,7 @@ meets the other nodes again and starts new workers in the same pods.
 
 from collections.abc import Callable
 
-import nvidia_resiliency_ext.fault_tolerance as fault_tolerance
+from nvidia_resiliency_ext import fault_tolerance
 from nvidia_resiliency_ext.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
 
 from trainer.errors import CannotTrain

@@ -16,9 +16,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import nvidia_resiliency_ext.inprocess as inprocess
 import torch
 import torch.distributed as dist
+from nvidia_resiliency_ext import inprocess
 
 from trainer.errors import CannotTrain
 from trainer.recovery.layer import Attempt
@@ -53,14 +53,17 @@ class InProcessLayer:
 
     def run(self, train: Callable[[Attempt], None]) -> None:
         # The Wrapper rewrites RANK and WORLD_SIZE, never these.
-        address = {"host_name": os.environ["MASTER_ADDR"], "port": int(os.environ["MASTER_PORT"])}
-        patience = datetime.timedelta(seconds=self._timeouts.barrier_seconds)
+        agent: dict[str, Any] = {
+            "host_name": os.environ["MASTER_ADDR"],
+            "port": int(os.environ["MASTER_PORT"]),
+            "timeout": datetime.timedelta(seconds=self._timeouts.barrier_seconds),
+        }
 
         final: list[CannotTrain] = []
 
         def entered(call_wrapper: inprocess.CallWrapper = None) -> None:
             meeting = dist.PrefixStore(
-                f"steadfast/entry-{call_wrapper.iteration}", AgentStore(**address, timeout=patience)
+                f"steadfast/entry-{call_wrapper.iteration}", AgentStore(**agent)
             )
             try:
                 train(Attempt(store=meeting, report_progress=call_wrapper.ping))
@@ -69,7 +72,7 @@ class InProcessLayer:
                 raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends
 
         try:
-            self._wrapper({**address, "timeout": patience})(entered)()
+            self._wrapper(agent)(entered)()
         except SystemExit:
             raise final[0] from None
 
