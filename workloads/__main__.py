@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _synth(path: Path, out: Path, *, as_json: bool) -> int:
     deployment = load(path)
-    from workloads.synth import write_manifests  # noqa: PLC0415  # starts Node; --help need not
+    from workloads.synth import write_manifests  # starts Node; --help need not
 
     written = write_manifests(deployment, out)
     if as_json:
@@ -59,7 +59,7 @@ def _synth(path: Path, out: Path, *, as_json: bool) -> int:
 
 def _rehearse(arguments: argparse.Namespace) -> int:
     deployment = load(arguments.deployment)
-    from workloads.rehearse import main_rehearse  # noqa: PLC0415  # imports cdk8s, see above
+    from workloads.rehearse import main_rehearse  # imports cdk8s, see above
 
     return main_rehearse(
         deployment,
@@ -71,7 +71,7 @@ def _rehearse(arguments: argparse.Namespace) -> int:
 
 
 def _schema(out: Path) -> int:
-    from workloads.schema import schema_text  # noqa: PLC0415
+    from workloads.schema import schema_text
 
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(schema_text())
