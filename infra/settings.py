@@ -189,6 +189,16 @@ class InfraSettings(Settings):
             )
         return value
 
+    @field_validator("namespace")
+    @classmethod
+    def _is_its_own_namespace(cls, value: str) -> str:
+        if value == "default" or value.startswith("kube-"):
+            raise ValueError(
+                f"namespace {value!r} belongs to Kubernetes, and the platform stack would delete "
+                "it with everything in it; choose a name of your own"
+            )
+        return value
+
     @model_validator(mode="after")
     def _zones_agree(self) -> Self:
         for key in ("training_zone", "second_zone"):

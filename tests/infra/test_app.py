@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.infra.templates import ROOT
 
 PASSED_ON = ("PATH", "CDK_VALIDATION")
-# Half a minute of unpacking on a slow disk, and nothing that a stack could read.
+# Shared, because unpacking CDK anew takes seconds; a stack reads nothing from it.
 JSII_CACHE = Path.home() / ".cache/aws/jsii/package-cache"
 
 

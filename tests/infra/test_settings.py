@@ -51,3 +51,9 @@ def test_a_network_that_cannot_work_is_refused(values: dict[str, Any], remedy: s
 def test_an_admin_is_a_role_or_user(p5: Deployment) -> None:
     with pytest.raises(ValidationError, match="admin_arns"):
         Deployment.model_validate({**p5.model_dump(), "admin_arns": ["me@example.com"]})
+
+
+@pytest.mark.parametrize("namespace", ["default", "kube-system"])
+def test_a_namespace_of_kubernetes_itself_is_refused(p5: Deployment, namespace: str) -> None:
+    with pytest.raises(ValidationError, match="choose a name of your own"):
+        Deployment.model_validate({**p5.model_dump(), "namespace": namespace})
