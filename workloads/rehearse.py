@@ -7,13 +7,12 @@ environment. ``workloads/rehearsal/`` has the parts, each with its limits.
 
 import difflib
 import json
+import multiprocessing
 import os
-import random
-import socket
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,26 +21,23 @@ from deployment import Deployment, DeploymentError
 from workloads.rehearsal.display import Display, DisplayWatcher, choose_display
 from workloads.rehearsal.interrupts import Interrupts
 from workloads.rehearsal.job import Job, RehearsalError, read_job
-from workloads.rehearsal.pod_plan import Places, describe, local_path
+from workloads.rehearsal.pod_plan import describe, local_path
 from workloads.rehearsal.progress import EventTail
 from workloads.rehearsal.report import RunResult, as_records, as_text
 from workloads.rehearsal.run_folder import check_folder, new_folder
 from workloads.rehearsal.run_job import Limits, run_job
-from workloads.synth import render_run
+from workloads.rehearsal.this_computer import places_for
 
 DEFAULT_LIMITS = Limits(backoff_factor=0.1, seconds=600.0)
-REPOSITORY = Path(__file__).resolve().parent.parent
 INTERRUPTED_EXIT_CODE = 130
 
-# Below what the kernel hands out by itself, so that no stranger takes a port in between.
-PORTS = range(20_000, 32_000)
-PORT_TRIES = 100
+Documents = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class RunToRehearse:
     name: str
-    documents: Sequence[Mapping[str, Any]]
+    documents: Documents
     run_directory: PurePosixPath
     """The trainer's folder, as a pod sees it."""
 
@@ -59,142 +55,131 @@ def main_rehearse(
     """Rehearse ``runs`` one after the other; 0 if all completed, 1 if one did not, 2 if refused.
 
     ``fresh`` deletes what an earlier rehearsal of the same run left in ``out``; without it such a
-    run is refused.
+    run is refused. Ctrl-C ends the run in progress, skips the others and gives 130.
     """
-    try:
-        chosen = [_to_rehearse(deployment, name) for name in dict.fromkeys(runs)]
-        return rehearse(chosen, out, limits=DEFAULT_LIMITS, as_json=as_json, fresh=fresh)
-    except (RehearsalError, DeploymentError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-
-
-def _to_rehearse(deployment: Deployment, name: str) -> RunToRehearse:
-    if name not in deployment.runs:
-        nearest = difflib.get_close_matches(name, deployment.runs, n=1)
-        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-        raise RehearsalError(
-            f"unknown run {name!r}; {hint}known: {', '.join(deployment.runs) or 'none'}"
-        )
-    settings = deployment.trainer_settings(name)
-    return RunToRehearse(
-        name=name,
-        documents=render_run(deployment, name),
-        run_directory=PurePosixPath(settings.run_directory),
-        max_steps=settings.max_steps,
-    )
+    names = list(dict.fromkeys(runs))
+    with Interrupts() as interrupts:
+        try:
+            for name in names:
+                _check_name(name, deployment)
+                check_folder(out / name, fresh=fresh)
+            results = rehearse(
+                _rendered(deployment, names),
+                out,
+                limits=DEFAULT_LIMITS,
+                fresh=fresh,
+                interrupts=interrupts,
+            )
+        except (RehearsalError, DeploymentError) as error:
+            sys.stderr.write(f"{error}\n")
+            return 2
+        text = json.dumps(as_records(results), indent=2) + "\n" if as_json else as_text(results)
+        sys.stdout.write(text)
+        return exit_code_for(results, was_interrupted=interrupts.count > 0)
 
 
 def rehearse(
-    runs: Sequence[RunToRehearse], out: Path, *, limits: Limits, as_json: bool, fresh: bool
-) -> int:
-    """As ``main_rehearse``, for runs that are rendered already.
+    runs: Sequence[RunToRehearse],
+    out: Path,
+    *,
+    limits: Limits,
+    fresh: bool,
+    interrupts: Interrupts,
+) -> list[RunResult]:
+    """Rehearse runs that are rendered already, and show their progress on stderr.
 
     Raises:
         RehearsalError: a run cannot be rehearsed, or not in ``out``.
     """
     jobs = [(run, read_job(run.documents)) for run in runs]
     out = out.resolve()
+    rehearsal = _Rehearsal(out, limits, fresh, interrupts)
     for run, _ in jobs:
         check_folder(out / run.name, fresh=fresh)
     results: list[RunResult] = []
-    said: set[str] = set()
-    with Interrupts() as interrupts, choose_display() as display:
+    with choose_display() as display:
         for run, job in jobs:
             if interrupts.count:
                 break
-            with ExitStack() as stack:
-                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="steadfast-"))
-                places = _places(job, out / run.name, Path(scratch))
-                sentences = describe(job, places, backoff_factor=limits.backoff_factor)
-                stack.enter_context(new_folder(places.run_folder, sentences, fresh=fresh))
-                for sentence in sentences:
-                    if sentence not in said:
-                        display.say(sentence)
-                said.update(sentences)
-                results.append(
-                    _rehearse_one(
-                        run, job, places, limits=limits, interrupts=interrupts, display=display
-                    )
-                )
-    if as_json:
-        sys.stdout.write(json.dumps(as_records(results), indent=2) + "\n")
-    else:
-        sys.stdout.write(as_text(results))
-    if interrupts.count:
+            results.append(rehearsal.rehearse_one(run, job, display))
+    return results
+
+
+def exit_code_for(results: Sequence[RunResult], *, was_interrupted: bool) -> int:
+    if was_interrupted:
         return INTERRUPTED_EXIT_CODE
     return 0 if all(each.is_complete for each in results) else 1
 
 
-def _rehearse_one(
-    run: RunToRehearse,
-    job: Job,
-    places: Places,
-    *,
-    limits: Limits,
-    interrupts: Interrupts,
-    display: Display,
-) -> RunResult:
-    events = local_path(job, places, run.run_directory) / "events"
-    watcher = DisplayWatcher(display, EventTail(events))
-    display.begin(run.name, max_steps=run.max_steps)
-    result = run_job(job, places, limits, interrupts=interrupts, watcher=watcher)
-    display.end(result.outcome)
-    return RunResult(
-        run=run.name,
-        result=result,
-        num_restarts=watcher.progress.num_restarts,
-        logs=places.pods,
-        events=events,
+class _Rehearsal:
+    """What all runs of one command share; each difference from a cluster is told only once."""
+
+    def __init__(self, out: Path, limits: Limits, fresh: bool, interrupts: Interrupts) -> None:
+        self._out = out
+        self._limits = limits
+        self._fresh = fresh
+        self._interrupts = interrupts
+        self._said: set[str] = set()
+
+    def rehearse_one(self, run: RunToRehearse, job: Job, display: Display) -> RunResult:
+        folder = self._out / run.name
+        # Short, and deleted with all that pods left in it.
+        with tempfile.TemporaryDirectory(prefix="steadfast-") as scratch:
+            places = places_for(job, run_folder=folder, scratch=Path(scratch))
+            sentences = describe(job, places, backoff_factor=self._limits.backoff_factor)
+            events = local_path(job, places, run.run_directory) / "events"
+            watcher = DisplayWatcher(display, EventTail(events))
+            with new_folder(folder, sentences, fresh=self._fresh):
+                for sentence in sentences:
+                    if sentence not in self._said:
+                        display.say(sentence)
+                self._said.update(sentences)
+                display.begin(run.name, max_steps=run.max_steps)
+                result = run_job(
+                    job, places, self._limits, interrupts=self._interrupts, watcher=watcher
+                )
+                display.end(result.outcome)
+        return RunResult(
+            run=run.name,
+            result=result,
+            num_restarts=watcher.progress.num_restarts,
+            logs=places.pods,
+            events=events,
+        )
+
+
+def _check_name(name: str, deployment: Deployment) -> None:
+    if name in deployment.runs:
+        return
+    nearest = difflib.get_close_matches(name, deployment.runs, n=1)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    raise RehearsalError(
+        f"unknown run {name!r}; {hint}known: {', '.join(deployment.runs) or 'none'}"
     )
 
 
-def _places(job: Job, run_folder: Path, scratch: Path) -> Places:
-    return Places(
-        run_folder=run_folder,
-        scratch=scratch,
-        ports=free_ports(job.ports),
-        python=sys.executable,
-        base_environment=_base_environment(os.environ),
-        working_directory=REPOSITORY,
-    )
+def _rendered(deployment: Deployment, names: Sequence[str]) -> list[RunToRehearse]:
+    settings = {name: deployment.trainer_settings(name) for name in names}
+    # In a process and a session of its own: cdk8s keeps a Node process that would stay for the
+    # whole rehearsal, and that a Ctrl-C meant for us would kill under Python's feet.
+    with ProcessPoolExecutor(
+        max_workers=1,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=os.setsid,
+    ) as pool:
+        rendered = pool.submit(_render, deployment, names).result()
+    return [
+        RunToRehearse(
+            name=name,
+            documents=documents,
+            run_directory=PurePosixPath(settings[name].run_directory),
+            max_steps=settings[name].max_steps,
+        )
+        for name, documents in zip(names, rendered, strict=True)
+    ]
 
 
-def _base_environment(own: Mapping[str, str]) -> dict[str, str]:
-    """What the image would set, made of as little of the caller's environment as possible."""
-    # Not resolved: the interpreter of a virtual environment is a link to another folder.
-    launchers = str(Path(sys.executable).parent)
-    return {
-        "PATH": os.pathsep.join([launchers, own.get("PATH", os.defpath)]),
-        "HOME": own.get("HOME", "/"),
-        "LANG": own.get("LANG", "C.UTF-8"),
-        "PYTHONPATH": str(REPOSITORY),
-        # NVRx 0.4.1 depends on the package that torch warns about.
-        "PYTHONWARNINGS": "ignore:The pynvml package is deprecated",
-    }
+def _render(deployment: Deployment, names: Sequence[str]) -> list[Documents]:
+    from workloads.synth import render_run  # starts Node, see above
 
-
-def free_ports(wanted: Sequence[int]) -> dict[int, int]:
-    """A free port for each one wanted, at the same distances: programs count up from the first.
-
-    Raises:
-        RehearsalError: none was found.
-    """
-    if not wanted:
-        return {}
-    first, span = min(wanted), max(wanted) - min(wanted)
-    for _ in range(PORT_TRIES):
-        start = random.choice(range(PORTS.start, PORTS.stop - span))
-        ports = {port: start + port - first for port in wanted}
-        if all(map(_is_free, ports.values())):
-            return ports
-    raise RehearsalError(f"no free port between {PORTS.start} and {PORTS.stop} for {first}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except OSError:
-            return False
-    return True
+    return [render_run(deployment, name) for name in names]

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path, PurePosixPath
 
 from tests.workloads.rehearsal_jobs import documents
+from workloads.rehearsal.interrupts import Interrupts
 from workloads.rehearsal.run_job import Limits
-from workloads.rehearse import RunToRehearse, rehearse
+from workloads.rehearse import RunToRehearse, exit_code_for, rehearse
 
 if __name__ == "__main__":
     out, script = sys.argv[1:]
@@ -19,4 +20,6 @@ if __name__ == "__main__":
         max_steps=3,
     )
     limits = Limits(backoff_factor=0.001, seconds=60.0)
-    sys.exit(rehearse([run], Path(out), limits=limits, as_json=False, fresh=False))
+    with Interrupts() as interrupts:
+        results = rehearse([run], Path(out), limits=limits, fresh=False, interrupts=interrupts)
+    sys.exit(exit_code_for(results, was_interrupted=interrupts.count > 0))

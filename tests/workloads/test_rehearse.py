@@ -11,9 +11,12 @@ import pytest
 
 from deployment import load
 from tests.workloads.rehearsal_jobs import documents, is_alive
+from workloads.rehearsal.interrupts import Interrupts
 from workloads.rehearsal.job import RehearsalError
+from workloads.rehearsal.report import RunResult, as_records, as_text
 from workloads.rehearsal.run_job import Limits
-from workloads.rehearse import RunToRehearse, free_ports, main_rehearse, rehearse
+from workloads.rehearsal.this_computer import free_ports
+from workloads.rehearse import RunToRehearse, exit_code_for, main_rehearse, rehearse
 
 REPOSITORY = Path(__file__).parents[2]
 SHORT = Limits(backoff_factor=0.001, seconds=30.0)
@@ -37,8 +40,9 @@ def a_run(script: str = "pass", name: str = "demo") -> RunToRehearse:
     )
 
 
-def rehearsed(out: Path, *runs: RunToRehearse, as_json: bool = False, fresh: bool = False) -> int:
-    return rehearse(runs, out, limits=SHORT, as_json=as_json, fresh=fresh)
+def rehearsed(out: Path, *runs: RunToRehearse, fresh: bool = False) -> list[RunResult]:
+    with Interrupts() as interrupts:
+        return rehearse(runs, out, limits=SHORT, fresh=fresh, interrupts=interrupts)
 
 
 def test_an_unknown_run_is_refused_with_the_nearest_name(
@@ -57,48 +61,53 @@ def test_ports_are_free_and_keep_their_distances() -> None:
 
 
 @pytest.mark.distributed
-def test_a_complete_run_says_where_everything_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert rehearsed(tmp_path, a_run()) == 0
-    said = capsys.readouterr()
-    assert f"logs in {tmp_path}/demo/pods" in said.out
-    assert f"events in {tmp_path}/demo/volumes/fsx/runs/demo/events" in said.out
-    assert said.err.count("multiplied by 0.001") == 1
+def test_a_complete_run_says_where_everything_is(tmp_path: Path) -> None:
+    results = rehearsed(tmp_path, a_run())
+    assert exit_code_for(results, was_interrupted=False) == 0
+    text = as_text(results)
+    assert f"logs in {tmp_path}/demo/pods" in text
+    assert f"events in {tmp_path}/demo/volumes/fsx/runs/demo/events" in text
 
 
 @pytest.mark.distributed
-def test_a_failed_run_names_index_code_and_last_lines(
+def test_what_differs_from_the_cluster_is_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rehearsed(tmp_path, a_run("raise SystemExit('no such preset')")) == 1
-    out = capsys.readouterr().out
-    assert "index 0 exited with code 1" in out
-    assert f"{tmp_path}/demo/pods/demo-0-r0.log" in out
-    assert "no such preset" in out
+    rehearsed(tmp_path, a_run(name="a"), a_run(name="b"))
+    assert capsys.readouterr().err.count("multiplied by 0.001") == 1
+    assert "multiplied by 0.001" in (tmp_path / "b/rehearsal.txt").read_text()
 
 
 @pytest.mark.distributed
-def test_a_failed_run_does_not_keep_the_next_from_being_rehearsed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert rehearsed(tmp_path, a_run("raise SystemExit(3)", "a"), a_run(name="b"), as_json=True)
-    records = json.loads(capsys.readouterr().out)
+def test_a_failed_run_names_index_code_and_last_lines(tmp_path: Path) -> None:
+    results = rehearsed(tmp_path, a_run("raise SystemExit('no such preset')"))
+    assert exit_code_for(results, was_interrupted=False) == 1
+    text = as_text(results)
+    assert "index 0 exited with code 1" in text
+    assert f"{tmp_path}/demo/pods/demo-0-r0.log" in text
+    assert "no such preset" in text
+
+
+@pytest.mark.distributed
+def test_a_failed_run_does_not_keep_the_next_from_being_rehearsed(tmp_path: Path) -> None:
+    results = rehearsed(tmp_path, a_run("raise SystemExit(3)", "a"), a_run(name="b"))
+    records = json.loads(json.dumps(as_records(results)))
     assert [(each["run"], each["outcome"]) for each in records] == [
         ("a", "failed"),
         ("b", "complete"),
     ]
     assert records[0]["failed_pod"]["exit_code"] == 3
+    assert exit_code_for(results, was_interrupted=False) == 1
 
 
 @pytest.mark.distributed
 def test_an_earlier_rehearsal_is_kept_unless_a_fresh_one_is_asked_for(tmp_path: Path) -> None:
-    assert rehearsed(tmp_path, a_run("open('/fsx/saved', 'w').close()")) == 0
+    rehearsed(tmp_path, a_run("open('/fsx/saved', 'w').close()"))
     saved = tmp_path / "demo/volumes/fsx/saved"
     with pytest.raises(RehearsalError, match="--fresh"):
         rehearsed(tmp_path, a_run())
     assert saved.exists()
-    assert rehearsed(tmp_path, a_run(), fresh=True) == 0
+    assert rehearsed(tmp_path, a_run(), fresh=True)[0].is_complete
     assert not saved.exists()
 
 

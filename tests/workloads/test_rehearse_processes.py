@@ -21,7 +21,7 @@ from workloads.rehearsal.interrupts import Interrupts
 from workloads.rehearsal.job import RehearsalError, read_job
 from workloads.rehearsal.pod_plan import Places
 from workloads.rehearsal.run_job import JobResult, Limits, run_job
-from workloads.rehearse import free_ports
+from workloads.rehearsal.this_computer import free_ports
 
 pytestmark = pytest.mark.distributed
 

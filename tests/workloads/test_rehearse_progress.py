@@ -32,11 +32,25 @@ def test_an_unknown_event_changes_nothing() -> None:
 
 def test_a_line_still_being_written_is_read_once_it_is_whole(tmp_path: Path) -> None:
     tail = EventTail(tmp_path)
+    first, second = (f'{{"name": "{name}", "wall": 1.0}}\n' for name in "ab")
     file = tmp_path / "rank-0.jsonl"
-    file.write_text('{"name": "a"}\n{"na')
+    file.write_text(first + second[:9])
     assert [event["name"] for event in tail.new_events()] == ["a"]
-    file.write_text('{"name": "a"}\n{"name": "b"}\n')
+    file.write_text(first + second)
     assert [event["name"] for event in tail.new_events()] == ["b"]
+
+
+def test_events_of_several_ranks_come_in_order_of_time(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.jsonl").write_text('{"name": "late", "wall": 2.0}\n')
+    (tmp_path / "rank-1.jsonl").write_text('{"name": "early", "wall": 1.0}\n')
+    assert [event["name"] for event in EventTail(tmp_path).new_events()] == ["early", "late"]
+
+
+def test_a_long_reason_is_cut_to_what_says_something() -> None:
+    reason = "RuntimeError: [/build/gloo/transport/tcp/pair.cc:81] Connection closed by peer"
+    event = {"name": "attempt_failed", "rank": 0, "reason": reason}
+    latest = advance(Progress(), event).latest
+    assert latest == "attempt failed: RuntimeError: Connection closed by peer"
 
 
 def test_every_notable_event_gets_a_line_and_steps_do_not(tmp_path: Path) -> None:

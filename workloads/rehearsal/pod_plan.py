@@ -203,11 +203,11 @@ class Translation:
 
 
 def describe(job: Job, places: Places, *, backoff_factor: float) -> list[str]:
-    """What differs from the cluster, one sentence each."""
+    """What differs from the cluster, one sentence each; the same for runs that differ alike."""
     sentences = [_describe_mount(mount) for mount in job.mounts]
     if job.service:
-        ports = ", ".join(f"{port} is {free}" for port, free in places.ports.items())
-        sentences.append(f"The pods' names in DNS are {LOOPBACK}; of the ports, {ports}.")
+        ports = ", ".join(map(str, job.ports))
+        sentences.append(f"The pods' names in DNS are {LOOPBACK}; port {ports} is a free one.")
     sentences += [
         f"{name} is left out: its optional secret is not on this computer."
         for name in job.missing_secrets
@@ -229,5 +229,5 @@ def _describe_mount(mount: Mount) -> str:
             return f"{mount.path} is this computer's own."
         case EmptyDir():
             return f"{mount.path} (empty) is a temporary folder of each pod, deleted with it."
-        case ConfigFiles(name):
-            return f"{mount.path} (config map {name}) is pods/<pod>/{mount.volume} of the run."
+        case ConfigFiles():
+            return f"{mount.path} (config map) is pods/<pod>/{mount.volume} of the run's folder."

@@ -1,11 +1,15 @@
 """How far a run has come, from the events that its ranks and pods write while it runs."""
 
 import json
+import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.events import Event
+
+REASON_WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,11 @@ class EventTail:
         self._folder = folder
         self._offsets: dict[Path, int] = {}
 
-    def new_events(self) -> Iterator[Event]:
-        """The events of whole lines added so far, file by file; a line that is torn is skipped."""
+    def new_events(self) -> list[Event]:
+        """The events of whole lines added since, in order of time; a torn line is skipped."""
+        return sorted(self._added(), key=lambda event: float(event["wall"]))
+
+    def _added(self) -> Iterator[Event]:
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._offsets.get(path, 0))
@@ -66,9 +73,10 @@ class EventTail:
                     event = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(event, dict) and "name" in event:
+                if isinstance(event, dict) and "name" in event and "wall" in event:
                     yield event
 
 
 def _one_line(reason: str) -> str:
-    return " ".join(str(reason).split())[:80]
+    # Gloo begins its messages with the place in its own source, which fills the line.
+    return textwrap.shorten(re.sub(r"\[/\S+\]", "", reason), REASON_WIDTH, placeholder=" ...")

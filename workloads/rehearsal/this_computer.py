@@ -1,0 +1,71 @@
+"""Where this computer has what a pod needs: its Python, a minimal environment, free ports."""
+
+import os
+import random
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from workloads.rehearsal.job import Job, RehearsalError
+from workloads.rehearsal.pod_plan import Places
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Below what the kernel hands out by itself, so that no stranger takes a port in between.
+PORTS = range(20_000, 32_000)
+PORT_TRIES = 100
+
+
+def places_for(job: Job, *, run_folder: Path, scratch: Path) -> Places:
+    """Places for one rehearsal of ``job``, which has ports of its own."""
+    return Places(
+        run_folder=run_folder,
+        scratch=scratch,
+        ports=free_ports(job.ports),
+        python=sys.executable,
+        base_environment=base_environment(os.environ),
+        working_directory=REPOSITORY,
+    )
+
+
+def base_environment(own: Mapping[str, str]) -> dict[str, str]:
+    """What the image would set, made of as little of the caller's environment as possible."""
+    # Not resolved: the interpreter of a virtual environment is a link to another folder.
+    launchers = str(Path(sys.executable).parent)
+    return {
+        "PATH": os.pathsep.join([launchers, own.get("PATH", os.defpath)]),
+        "HOME": own.get("HOME", "/"),
+        "LANG": own.get("LANG", "C.UTF-8"),
+        "PYTHONPATH": str(REPOSITORY),
+        # NVRx 0.4.1 depends on the package that torch warns about.
+        "PYTHONWARNINGS": "ignore:The pynvml package is deprecated",
+    }
+
+
+def free_ports(wanted: Sequence[int]) -> dict[int, int]:
+    """A free port for each one wanted, at the same distances: programs count up from the first.
+
+    Raises:
+        RehearsalError: none was found.
+    """
+    if not wanted:
+        return {}
+    first, span = min(wanted), max(wanted) - min(wanted)
+    for _ in range(PORT_TRIES):
+        start = random.choice(range(PORTS.start, PORTS.stop - span))
+        ports = {port: start + port - first for port in wanted}
+        if all(map(_is_free, ports.values())):
+            return ports
+    raise RehearsalError(
+        f"no free port between {PORTS.start} and {PORTS.stop} for {first}; end what holds them"
+    )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
