@@ -91,14 +91,12 @@ def test_the_volume_is_the_file_system_of_the_storage_stack(synthesized: Synthes
     assert "LustreMountName" in csi["volumeAttributes"]["mountname"]
 
 
-@pytest.mark.parametrize(("name", "level"), [("p5", "privileged"), ("rehearsal", "baseline")])
-def test_the_namespace_admits_what_its_nodes_need(
-    synthesized: Synthesize, name: str, level: str
-) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_the_namespace_refuses_pods_with_privileges(synthesized: Synthesize, name: str) -> None:
     labels = objects(synthesized(name))["Namespace"]["metadata"]["labels"]
     assert labels == {
-        "pod-security.kubernetes.io/enforce": level,
-        "pod-security.kubernetes.io/warn": "baseline",
+        "pod-security.kubernetes.io/enforce": "baseline",
+        "pod-security.kubernetes.io/warn": "restricted",
     }
 
 
