@@ -99,7 +99,7 @@ class PlatformStack(DeploymentStack):
 
 
 def namespace_manifest(settings: InfraSettings) -> dict[str, Any]:
-    """Training pods need no privilege, EFA included: their nodes lift the limit on locked memory."""
+    """Training pods need no privilege: their nodes lift the limit on locked memory for EFA."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
