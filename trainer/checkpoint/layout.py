@@ -2,8 +2,8 @@
 
 A checkpoint is a folder. It exists once ``COMMITTED.json`` is in it, which
 arrives by one rename after every other file is durable. Until then it is debris
-that nobody reads. The record lists every file with its size and CRC-32, so that
-what was truncated or flipped later is found before it is used.
+that nobody reads. The record lists every file with its size and CRC-32, and has
+one itself, so that what was truncated or flipped later is found before it is used.
 
 Not covered: a file system that acknowledges ``fsync`` and loses the data.
 """
@@ -63,7 +63,9 @@ def record_file(path: Path) -> FileRecord:
 
 def commit(folder: Path, record: CommitRecord) -> None:
     """Make ``folder`` a checkpoint, in one step that happens or does not."""
-    write_durably(folder / COMMIT_RECORD, json.dumps(asdict(record), indent=1).encode())
+    fields = asdict(record)
+    content = json.dumps({"crc32": _checksum(fields), "record": fields}, indent=1)
+    write_durably(folder / COMMIT_RECORD, content.encode())
 
 
 def write_durably(path: Path, content: bytes) -> None:
@@ -92,7 +94,7 @@ def committed(root: Path) -> list[Checkpoint]:
     for marker in root.glob(f"*/{COMMIT_RECORD}"):
         try:
             found.append(Checkpoint(marker.parent, _read_record(marker)))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return sorted(found, key=lambda c: (c.record.step, c.record.attempt), reverse=True)
 
@@ -112,15 +114,18 @@ def what_is_damaged(checkpoint: Checkpoint, files: Iterable[FileRecord]) -> str 
 
 
 def clean_up(root: Path, *, keep_latest: int, attempt: int) -> None:
-    """Delete checkpoints older than the newest ``keep_latest``, and debris of older attempts.
+    """Delete all but the newest ``keep_latest`` checkpoints, and debris of older attempts.
 
-    The record goes first, so that a folder half deleted is never taken for whole.
+    Called once ``attempt`` has committed. A later attempt is newer here, whatever the
+    step: it began below another's steps only because those could not be restored, and
+    must not lose its own to them. The record goes first, so that a folder half deleted
+    is never taken for whole.
     """
-    kept = committed(root)[:keep_latest]
-    keep = {checkpoint.path for checkpoint in kept}
+    newest = sorted(committed(root), key=lambda c: (c.record.attempt, c.record.step), reverse=True)
+    keep = {checkpoint.path for checkpoint in newest[:keep_latest]}
     for folder in root.iterdir():
         match = _FOLDER.fullmatch(folder.name)
-        if not match or folder in keep:
+        if not match or folder in keep or not folder.is_dir():
             continue
         if (folder / COMMIT_RECORD).exists() or int(match[2]) < attempt:
             (folder / COMMIT_RECORD).unlink(missing_ok=True)
@@ -129,5 +134,12 @@ def clean_up(root: Path, *, keep_latest: int, attempt: int) -> None:
 
 def _read_record(path: Path) -> CommitRecord:
     values = json.loads(path.read_bytes())
-    files = tuple(FileRecord(**file) for file in values.pop("files"))
-    return CommitRecord(**values, files=files)
+    fields = values["record"]
+    if values["crc32"] != _checksum(fields):
+        raise ValueError(f"{path} has a wrong checksum")
+    files = tuple(FileRecord(**file) for file in fields.pop("files"))
+    return CommitRecord(**fields, files=files)
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
