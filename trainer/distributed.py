@@ -94,9 +94,12 @@ def process_group(device_type: str, timeouts: Timeouts, store: dist.Store | None
         dist.init_process_group(
             backend, timeout=startup, store=store, rank=rank, world_size=world_size
         )
+    mesh = init_device_mesh(device_type, (world_size,), mesh_dim_names=("shard",))
     try:
-        mesh = init_device_mesh(device_type, (world_size,), mesh_dim_names=("shard",))
         yield Job(rank=rank, world_size=world_size, device=device, mesh=mesh)
     finally:
+        # DTensor's caches keep the mesh, and the mesh the group, whose open sockets
+        # would keep the other ranks waiting for us (pytorch 2.12 and later).
+        getattr(mesh, "_pg_registry", {}).clear()
         if dist.is_initialized():
             dist.destroy_process_group()

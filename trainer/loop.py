@@ -19,7 +19,7 @@ from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.checkpointer import Checkpointer
 from trainer.checkpoint.sync_writer import SyncWriter
 from trainer.checkpoint.writer import ShardWriter
-from trainer.data import Batches, open_corpus
+from trainer.data import IGNORED_LABEL, Batches, inputs_and_labels, open_corpus
 from trainer.distributed import Job, Votes, process_group
 from trainer.errors import CannotTrain
 from trainer.events import EventLog
@@ -76,6 +76,7 @@ class _Run:
         self._process, self._attempt, self._job = process, attempt, job
         self._settings, self._events = settings, process.events
         corpus = _usable(lambda: open_corpus(settings.data))
+        self._end_of_text = corpus.end_of_text
         self._batches = Batches(corpus, settings.data)
         self._model = build_model(
             settings.model,
@@ -145,10 +146,11 @@ class _Run:
         return agreed
 
     def _loss(self, tokens: Tensor) -> Tensor:
-        """Mean cross-entropy of this rank's tokens; every rank has the same number of them."""
-        logits = self._model(input_ids=tokens[:, :-1]).logits
+        """Mean cross-entropy of this rank's tokens, those of padding left out."""
+        inputs, labels = inputs_and_labels(tokens, end_of_text=self._end_of_text)
+        logits = self._model(input_ids=inputs).logits
         return torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1).float(), tokens[:, 1:].flatten()
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED_LABEL
         )
 
     def _update(self, step: int) -> None:
