@@ -1,9 +1,8 @@
 """PID 1 of the training container: checks what must hold, runs the launcher, reports its end.
 
-``python -m trainer.entry --settings FILE -- LAUNCHER ...``. It forwards signals
-to the launcher, reaps what is orphaned to it, and exits with the code that a
-worker left behind, since launchers turn every failure into 1. In the launcher's
-arguments ``{is_host}`` becomes 1 in the pod of completion index 0, which hosts
+``python -m trainer.entry --settings FILE -- LAUNCHER ...``. It exits with the
+code that a worker left behind, since launchers turn every failure into 1. In the
+launcher's arguments ``{is_host}`` becomes 1 in the pod of completion index 0, which hosts
 the rendezvous, and 0 in the others.
 
 Not covered: a launcher that ignores SIGTERM; the kubelet kills it at the end of
@@ -16,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,8 @@ from types import FrameType
 from trainer import exit_codes
 from trainer.events import EventLog
 from trainer.settings import SettingsError, TrainerSettings
+
+REJOIN_PAUSE_SECONDS = 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     index = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     events = EventLog(settings.run_directory, pod=index)
     events.record("pod_started")
-    code = run_launcher(launcher_arguments(arguments.launcher, index))
+    launcher = Launcher(launcher_arguments(arguments.launcher, index))
+    code = launcher.run(rejoin_seconds=settings.timeouts.startup_seconds)
     events.record("pod_stopped", exit_code=code)
     return code
 
@@ -48,34 +51,61 @@ def launcher_arguments(launcher: Sequence[str], index: int) -> list[str]:
     return [argument.replace("{is_host}", is_host) for argument in launcher]
 
 
-def run_launcher(command: Sequence[str]) -> int:
-    """Run to the end, forwarding SIGTERM, SIGINT and SIGUSR1; return what to exit with."""
-    if path := os.environ.get("STEADFAST_EXIT_FILE"):
-        Path(path).unlink(missing_ok=True)
-    received: list[int] = []
-    launcher: subprocess.Popen[bytes] | None = None
+class Launcher:
+    """Runs the launcher as PID 1 must: forwards signals to it and reaps what it orphans."""
 
-    def forward(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        if launcher is not None:
-            launcher.send_signal(number)
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._received: list[int] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, self._forward)
 
-    for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(caught, forward)
-    try:
-        launcher = subprocess.Popen(command)
-    except OSError as error:
-        return _refuse(
-            f"{command[0]}: cannot be started ({error.strerror}); is it in the image's PATH?",
-            exit_codes.CONFIG,
+    def run(self, *, rejoin_seconds: float) -> int:
+        """Run to the end and return what the pod exits with.
+
+        A replaced pod can meet the rendezvous of those that are just failing, which is
+        closed or about to vanish. So a launcher that fails before any worker has started
+        is started again in place, for ``rejoin_seconds``; the pod's backoff would cost more.
+        """
+        deadline = time.monotonic() + rejoin_seconds
+        while True:
+            code = self._run_once()
+            if code == 0 or self._was_stopped or exit_codes.has_worker_started():
+                return code
+            if time.monotonic() > deadline:
+                return code
+            sys.stderr.write("steadfast: the launcher found no other pod; it tries again\n")
+            time.sleep(REJOIN_PAUSE_SECONDS)
+
+    def _run_once(self) -> int:
+        if path := os.environ.get("STEADFAST_EXIT_FILE"):
+            Path(path).unlink(missing_ok=True)
+        try:
+            self._process = subprocess.Popen(self._command)
+        except OSError as error:
+            exit_codes.leave_final_code(exit_codes.CONFIG)
+            return _refuse(
+                f"{self._command[0]}: cannot be started ({error.strerror}); "
+                "is it in the image's PATH?",
+                exit_codes.CONFIG,
+            )
+        for number in self._received:  # arrived before there was anybody to forward them to
+            self._process.send_signal(number)
+        return exit_code_for(
+            wait_as_pid_1(self._process.pid),
+            final_code=exit_codes.read_final_code(),
+            was_stopped=self._was_stopped,
         )
-    for number in received:  # arrived before there was anybody to forward them to
-        launcher.send_signal(number)
-    return exit_code_for(
-        wait_as_pid_1(launcher.pid),
-        final_code=exit_codes.read_final_code(),
-        was_stopped=signal.SIGTERM in received,
-    )
+
+    @property
+    def _was_stopped(self) -> bool:
+        return signal.SIGTERM in self._received
+
+    def _forward(self, number: int, _frame: FrameType | None) -> None:
+        self._received.append(number)
+        if self._process is not None:
+            self._process.send_signal(number)
 
 
 def wait_as_pid_1(pid: int) -> int:

@@ -2,8 +2,9 @@
 
 The Job's pod failure policy fails at once on the three below (they are those of
 BSD's sysexits): a retry would meet the same settings. Every other failure is
-retried. Launchers turn any worker's code into 1, so a worker that knows better
-leaves its code in ``$STEADFAST_EXIT_FILE`` for the entry point to exit with.
+retried. Launchers turn any worker's code into 1, so workers leave a note for the
+entry point in ``$STEADFAST_EXIT_FILE``: it exists once a worker has started, and
+holds a code once one knows that no retry can help.
 """
 
 import os
@@ -14,6 +15,18 @@ CANNOT_WRITE = 73
 CONFIG = 78
 
 STOPPED_BY_SIGTERM = 143
+
+
+def note_worker_started() -> None:
+    """Tell the pod's entry point that the launcher got as far as starting workers."""
+    if path := os.environ.get("STEADFAST_EXIT_FILE"):
+        Path(path).touch()
+
+
+def has_worker_started() -> bool:
+    """Whether a worker of this pod has started; also true where nobody keeps the note."""
+    path = os.environ.get("STEADFAST_EXIT_FILE")
+    return Path(path).exists() if path else True
 
 
 def leave_final_code(code: int) -> None:

@@ -65,7 +65,10 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
         events.step = 0
         events.record("attempt_started", **began)
         events.record("process_group_ready")
-        _Run(process, attempt, job).to_the_end()
+        run = _Run(process, attempt, job)
+        first_step = run.restore() + 1
+        with process.stop.heeded_after_each_step():
+            run.to_the_end(first_step)
 
 
 class _Run:
@@ -97,19 +100,22 @@ class _Run:
         plan = on_ranks(plan_faults(settings.faults, max_steps=settings.max_steps), job.world_size)
         self._injector = FaultInjector(settings.run_directory, plan, job.rank)
 
-    def to_the_end(self) -> None:
-        first = self._restore() + 1
+    def to_the_end(self, first: int) -> None:
+        """Every step from ``first``; stops early, having saved, once any rank is told to."""
         for step in range(first, self._settings.max_steps + 1):
             agreed = self._step(step)
             if step == first:
                 self._job.expect_progress(self._process.timeouts)
             if agreed.stop:
+                # Also for ranks whose own pod may stay: success would mean that the run is done.
+                self._process.stop.requested = True
                 self._save_and_wait(step)
                 return
         self._checkpointer.wait()
         self._events.record("run_finished", digest=self._state.digest())
 
-    def _restore(self) -> int:
+    def restore(self) -> int:
+        """The last step that need not be done again; 0 where nothing was saved yet."""
         started = time.monotonic()
         step = self._checkpointer.restore()
         if step == 0 and self._settings.model.weights:

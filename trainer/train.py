@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     if problem := why_not_writable(settings.run_directory):
         return _refuse(problem, exit_codes.CANNOT_WRITE)
+    exit_codes.note_worker_started()
     rank = int(os.environ["RANK"])
     _log_to_stderr(rank)
     events = EventLog(settings.run_directory, rank=rank)

@@ -7,12 +7,19 @@ The Wrapper's store is the launcher agent's, which is not in any rank, so that
 rank 0 may die like any other. A world that would shrink is refused: the failure
 then falls outward and Kubernetes replaces the pods.
 
-Not covered: a hang inside one long C call. Python cannot raise there, so the
-process is killed at the hard timeout.
+If that agent's node is lost, so is the store. NVRx would wait for it for ever,
+so a thread asks it every second, and ends this process when it is gone.
+
+Not covered: a store whose node vanished without closing its connections, and a
+hang inside one long C call; Python cannot raise there, so the process is killed
+at the hard timeout.
 """
 
 import datetime
+import logging
 import os
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +32,9 @@ from trainer.recovery.layer import Attempt
 from trainer.settings import RecoverySettings
 from trainer.timeouts import Timeouts
 
+logger = logging.getLogger(__name__)
+
+STORE_CHECK_SECONDS = 1.0
 _POLL = datetime.timedelta(seconds=0.25)
 
 
@@ -44,6 +54,26 @@ class AgentStore(inprocess.store.StoreMixin, dist.TCPStore):  # type: ignore[mis
         )
 
 
+def _end_with_the_store(agent: dict[str, Any]) -> None:
+    """Watch the agent's store from a thread with a connection of its own."""
+    store = AgentStore(**agent)
+
+    def watch() -> None:
+        while True:
+            try:
+                store.check(["steadfast/alive"])
+            except dist.DistError as error:
+                logger.error("The launcher's store is gone (%s); ending", _first_line(error))
+                os._exit(1)
+            time.sleep(STORE_CHECK_SECONDS)
+
+    threading.Thread(target=watch, name="store-watch", daemon=True).start()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
 class InProcessLayer:
     exits_when_hung = False
 
@@ -59,6 +89,7 @@ class InProcessLayer:
             "timeout": datetime.timedelta(seconds=self._timeouts.barrier_seconds),
         }
 
+        _end_with_the_store(agent)
         final: list[CannotTrain] = []
 
         def entered(call_wrapper: inprocess.CallWrapper = None) -> None:
