@@ -4,20 +4,23 @@ The worker gets a path, offsets and types, never tensors: pickling a shared tens
 moves its storage, and a save that reads live parameters holds a later step's
 values (facts of NVRx before 0.7, seen in its saved files). The memory has no name
 in any file system: it is gone when the last process that maps it is, however
-those die.
+those die, and with the ``Staging`` of an attempt that failed within a process.
 """
 
 import mmap
 import os
 import pickle
 import struct
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+_NAME = "steadfast-staging"
 _ALIGNMENT = 64
 _LENGTH = struct.Struct("<Q")
 
@@ -47,10 +50,11 @@ class Staging:
             slots.append(Slot(offset, tuple(tensor.shape), tensor.dtype))
             offset = _aligned(offset + tensor.numel() * tensor.element_size())
         self.slots = tuple(slots)
-        self._descriptor = os.memfd_create("steadfast-staging", os.MFD_CLOEXEC)
-        os.ftruncate(self._descriptor, offset)
-        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        self._mapping = mmap.mmap(self._descriptor, offset)
+        descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        os.ftruncate(descriptor, offset)
+        self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        self._mapping = mmap.mmap(descriptor, offset)
         self._memory = torch.frombuffer(self._mapping, dtype=torch.uint8)
 
     def copy_from(self, tensors: Sequence[Tensor]) -> None:
@@ -63,18 +67,18 @@ class Staging:
         """What the writer reported, or None if it has not."""
         return _read_report(self._mapping)
 
-    def close(self) -> None:
-        os.close(self._descriptor)
-
 
 def attach(path: str) -> mmap.mmap:
     """Map, in the writer, the memory that another process staged.
 
     Raises:
-        OSError: that process is gone, and the memory with it.
+        OSError: that process, or the attempt in it, is gone and the memory with it.
     """
     descriptor = os.open(path, os.O_RDWR)
     try:
+        # The descriptor's number may have gone to another file of that process since.
+        if _NAME not in Path(f"/proc/self/fd/{descriptor}").readlink().name:
+            raise OSError(f"{path} is not staged memory any more")
         return mmap.mmap(descriptor, 0)
     finally:
         os.close(descriptor)
