@@ -10,6 +10,7 @@ the grace period.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -66,12 +67,13 @@ class Launcher:
 
         A replaced pod can meet the rendezvous of those that are just failing, which is
         closed or about to vanish. So a launcher that fails before any worker has started
-        is started again in place, for ``rejoin_seconds``; the pod's backoff would cost more.
+        is started again in place, for ``rejoin_seconds``, unless it got a signal; the pod's
+        backoff would cost more.
         """
         deadline = time.monotonic() + rejoin_seconds
         while True:
             code = self._run_once()
-            if code == 0 or self._was_stopped or exit_codes.has_worker_started():
+            if code == 0 or self._received or exit_codes.has_worker_started():
                 return code
             if time.monotonic() > deadline:
                 return code
@@ -91,7 +93,7 @@ class Launcher:
                 exit_codes.CONFIG,
             )
         for number in self._received:  # arrived before there was anybody to forward them to
-            self._process.send_signal(number)
+            _send(self._process.pid, number)
         return exit_code_for(
             wait_as_pid_1(self._process.pid),
             final_code=exit_codes.read_final_code(),
@@ -105,7 +107,7 @@ class Launcher:
     def _forward(self, number: int, _frame: FrameType | None) -> None:
         self._received.append(number)
         if self._process is not None:
-            self._process.send_signal(number)
+            _send(self._process.pid, number)
 
 
 def wait_as_pid_1(pid: int) -> int:
@@ -140,6 +142,12 @@ def why_not_writable(directory: Path) -> str | None:
             f"{os.getuid()} own the folder?"
         )
     return None
+
+
+def _send(pid: int, number: int) -> None:
+    # Not Popen.send_signal: it may reap the launcher, and wait_as_pid_1 would find nothing.
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
