@@ -1,0 +1,28 @@
+"""Attempts are numbered from 1, each number once, whoever asks."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from trainer.attempts import claim_attempt
+
+
+def test_attempts_count_from_1(tmp_path: Path) -> None:
+    assert [claim_attempt(tmp_path) for _ in range(3)] == [1, 2, 3]
+
+
+def test_numbers_are_compared_as_numbers(tmp_path: Path) -> None:
+    for _ in range(10):
+        claim_attempt(tmp_path)
+    assert claim_attempt(tmp_path) == 11
+
+
+def test_a_stray_file_is_no_attempt(tmp_path: Path) -> None:
+    claim_attempt(tmp_path)
+    (tmp_path / "attempts" / ".nfs000012").touch()
+    assert claim_attempt(tmp_path) == 2
+
+
+def test_two_that_ask_at_once_get_different_numbers(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        numbers = list(pool.map(claim_attempt, [tmp_path] * 40))
+    assert sorted(numbers) == list(range(1, 41))

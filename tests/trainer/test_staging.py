@@ -1,0 +1,133 @@
+"""Staged memory: values as they were, readable by name, gone with whoever made it."""
+
+import gc
+import math
+import mmap
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from trainer.checkpoint.staging import Staging, attach, write_report
+
+ROOT = Path(__file__).parents[2]
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+
+tensors = st.builds(
+    lambda shape, dtype: torch.randint(0, 2, shape).to(dtype),
+    st.lists(st.integers(0, 5), max_size=3),
+    st.sampled_from(DTYPES),
+)
+
+
+def staged(staging: Staging) -> list[Tensor]:
+    """What another process would read."""
+    memory = torch.frombuffer(attach(staging.path), dtype=torch.uint8)
+    return [slot.view(memory).clone() for slot in staging.slots]
+
+
+@given(values=st.lists(tensors, max_size=6))
+def test_slots_are_aligned_and_disjoint_and_hold_any_shape_and_type(values: list[Tensor]) -> None:
+    staging = Staging(values)
+    starts = [slot.offset for slot in staging.slots]
+    ends = [slot.offset + math.prod(slot.shape) * slot.dtype.itemsize for slot in staging.slots]
+    assert all(start % 64 == 0 for start in starts)
+    assert all(end <= start for end, start in pairwise([staging.report_bytes, *starts]))
+    assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+    staging.copy_from(values)
+    for value, copy in zip(values, staged(staging), strict=True):
+        assert value.dtype == copy.dtype
+        assert torch.equal(value, copy)
+
+
+def test_what_changes_after_the_copy_does_not_change_the_copy() -> None:
+    values = [torch.arange(5.0), torch.tensor(3.0)]
+    staging = Staging(values)
+    staging.copy_from(values)
+    for value in values:
+        value.zero_()
+    assert [copy.tolist() for copy in staged(staging)] == [[0, 1, 2, 3, 4], 3]
+    assert not values[0].is_shared()
+
+
+def test_the_next_copy_replaces_the_values_and_the_report() -> None:
+    values = [torch.zeros(3)]
+    staging = Staging(values)
+    staging.copy_from(values)
+    write_report(attach(staging.path), "written")
+    staging.copy_from([torch.ones(3)])
+    assert staged(staging)[0].tolist() == [1, 1, 1]
+    assert staging.report() is None
+
+
+def test_a_report_comes_back_as_it_was_left() -> None:
+    staging = Staging([torch.zeros(1)])
+    assert staging.report() is None
+    report = {"files": ["__0_0.distcp"] * 1000}
+    write_report(attach(staging.path), report)
+    assert staging.report() == report
+
+
+def test_a_writer_that_dies_over_its_report_leaves_none() -> None:
+    class Dying(mmap.mmap):
+        """Stands for a process killed after its first write."""
+
+        def __setitem__(self, where: Any, content: Any) -> None:
+            super().__setitem__(where, content)
+            raise KeyboardInterrupt
+
+    staging = Staging([torch.zeros(1)])
+    with Path(staging.path).open("r+b") as file, pytest.raises(KeyboardInterrupt):
+        write_report(Dying(file.fileno(), 0), "written")
+    assert staging.report() is None
+
+
+def test_another_process_reads_it_until_its_owner_is_killed() -> None:
+    script = """
+import torch
+from trainer.checkpoint.staging import Staging
+staging = Staging([torch.arange(4.0)])
+staging.copy_from([torch.arange(4.0)])
+print(staging.path, staging.slots[0].offset, flush=True)
+input()
+"""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with owner:
+        assert owner.stdout is not None
+        path, offset = owner.stdout.readline().split()
+        memory = torch.frombuffer(attach(path), dtype=torch.uint8)
+        values = memory[int(offset) : int(offset) + 16].view(torch.float32)
+        assert values.tolist() == [0, 1, 2, 3]
+        owner.send_signal(signal.SIGKILL)
+    with pytest.raises(OSError, match="No such file"):
+        attach(path)
+
+
+def test_memory_goes_with_the_attempt_that_staged_in_it() -> None:
+    staging = Staging([torch.zeros(1)])
+    path = staging.path
+    del staging
+    gc.collect()
+    with pytest.raises(OSError, match="No such file"):
+        attach(path)
+
+
+def test_a_file_that_took_over_the_name_is_not_taken_for_staged_memory(tmp_path: Path) -> None:
+    precious = tmp_path / "events.jsonl"
+    precious.write_text("precious")
+    with precious.open("r+b") as file, pytest.raises(OSError, match="not staged memory"):
+        attach(f"/proc/self/fd/{file.fileno()}")
