@@ -181,7 +181,7 @@ class TrainerSettings(Settings):
             values = json.loads(path.read_text())
         except OSError as error:
             raise SettingsError(f"{path}: cannot be read ({error.strerror})") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SettingsError(f"{path}: not JSON ({error})") from error
         if not isinstance(values, dict):
             raise SettingsError(f"{path}: must hold one JSON object")

@@ -160,7 +160,7 @@ def _change(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     try:
         return key, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return key, value
 
 
