@@ -48,14 +48,15 @@ class BackgroundWorker:
         self._queue.schedule_async_request(AsyncRequest(function, arguments, []))
 
     def state(self) -> CallState:
-        """Whether calls are still running. Local to this rank, and never waits."""
+        """Whether calls are still running, or nobody is left to run them. Never waits."""
         if self._queue is None:
             return CallState.DEAD
         self._queue.maybe_finalize_async_calls(blocking=False, no_dist=True)
-        if self._queue.get_num_unfinalized_calls() == 0:
-            return CallState.IDLE
         process = self._process()
-        return CallState.RUNNING if process and process.is_alive() else CallState.DEAD
+        if process is None or not process.is_alive():
+            return CallState.DEAD
+        is_idle = self._queue.get_num_unfinalized_calls() == 0
+        return CallState.IDLE if is_idle else CallState.RUNNING
 
     def kill(self) -> None:
         """End the worker now. What it had reported is durable; what it was writing is debris."""
