@@ -7,6 +7,8 @@ import pytest
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from tests.trainer.ranks import Crew
+
 
 @pytest.fixture
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeviceMesh]:
@@ -17,3 +19,10 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeviceMesh]:
         yield init_device_mesh("cpu", (1,))
     finally:
         dist.destroy_process_group()
+
+
+@pytest.fixture(scope="session")
+def crew() -> Iterator[Crew]:
+    """Two ranks, started when first called and kept for all tests of the session."""
+    with Crew(2) as crew:
+        yield crew

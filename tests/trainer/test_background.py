@@ -1,0 +1,144 @@
+"""The checkpoint worker: calls in order, its death noticed at once, never an orphan."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch.distributed.device_mesh import DeviceMesh
+
+from tests.trainer.ranks import has_ended, kill, once_done, pid_of
+from trainer.checkpoint.background import BackgroundWorker, CallState
+from trainer.checkpoint.shard_file import warm_up
+
+pytestmark = pytest.mark.distributed
+
+ROOT = Path(__file__).parents[2]
+
+# A trainer: starts its worker, tells that worker's id, and waits to be killed.
+TRAINER = """
+import multiprocessing, sys
+import torch.distributed as dist
+from trainer.checkpoint.background import BackgroundWorker, CallState
+from trainer.checkpoint.shard_file import warm_up
+if __name__ == '__main__':
+    dist.init_process_group('gloo', init_method=f'file://{sys.argv[1]}', rank=0, world_size=1)
+    worker = BackgroundWorker()
+    worker.start(warm_up)
+    while sys.argv[2] == 'warm' and worker.state() is CallState.RUNNING:
+        pass
+    (child,) = multiprocessing.active_children()
+    print(child.pid, flush=True)
+    input()
+"""
+
+
+@pytest.fixture(scope="module")
+def process_worker() -> Iterator[BackgroundWorker]:
+    worker = BackgroundWorker()
+    yield worker
+    worker.kill()
+
+
+@pytest.fixture
+def worker(process_worker: BackgroundWorker, mesh: DeviceMesh) -> BackgroundWorker:
+    """A worker that lives; NVRx asks the group for its rank when it starts one."""
+    assert mesh.size() == 1
+    process_worker.start(warm_up)
+    return process_worker
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def wait_for_reader(fifo: Path) -> None:
+    fifo.write_text("done")
+
+
+def test_calls_run_in_order(worker: BackgroundWorker, tmp_path: Path) -> None:
+    for letter in "abcdef":
+        worker.call(append, tmp_path / "said", letter)
+    assert once_done(worker) is CallState.IDLE
+    assert (tmp_path / "said").read_text() == "abcdef"
+
+
+def test_a_call_is_running_until_it_returns(worker: BackgroundWorker, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    worker.call(wait_for_reader, fifo)
+    assert worker.state() is CallState.RUNNING
+    assert fifo.read_text() == "done"
+    assert once_done(worker) is CallState.IDLE
+
+
+def test_an_idle_worker_is_not_replaced(worker: BackgroundWorker) -> None:
+    assert once_done(worker) is CallState.IDLE
+    before = pid_of(worker)
+    worker.start(warm_up)
+    assert pid_of(worker) == before
+
+
+def test_a_worker_that_still_owes_a_call_is_replaced(
+    worker: BackgroundWorker, tmp_path: Path
+) -> None:
+    before = pid_of(worker)
+    os.mkfifo(tmp_path / "fifo")
+    worker.call(wait_for_reader, tmp_path / "fifo")
+    worker.start(warm_up)
+    assert pid_of(worker) != before
+    worker.call(append, tmp_path / "said", "new")
+    assert once_done(worker) is CallState.IDLE
+    assert (tmp_path / "said").read_text() == "new"
+
+
+def test_a_worker_killed_in_a_call_is_dead_at_once_and_can_be_started_anew(
+    worker: BackgroundWorker, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    pid = pid_of(worker)
+    worker.call(wait_for_reader, tmp_path / "fifo")
+    kill(pid)
+    assert worker.state() is CallState.DEAD
+    worker.start(warm_up)
+    assert once_done(worker) is CallState.IDLE
+
+
+def test_a_worker_killed_between_calls_is_dead_too(worker: BackgroundWorker) -> None:
+    assert once_done(worker) is CallState.IDLE
+    kill(pid_of(worker))
+    assert worker.state() is CallState.DEAD
+
+
+def test_a_stopped_worker_can_be_killed_more_than_once(
+    worker: BackgroundWorker, tmp_path: Path
+) -> None:
+    pidfd = os.pidfd_open(pid_of(worker))
+    signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+    worker.call(append, tmp_path / "said", "a")
+    worker.kill()
+    assert has_ended(pidfd)
+    assert worker.state() is CallState.DEAD
+    worker.kill()
+
+
+@pytest.mark.parametrize("when", ["cold", "warm"])
+def test_a_worker_dies_with_a_trainer_that_is_killed(when: str, tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(TRAINER)
+    command = [sys.executable, str(script), str(tmp_path / "store"), when]
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as trainer:
+        assert trainer.stdout is not None
+        pidfd = os.pidfd_open(int(trainer.stdout.readline()))
+        trainer.send_signal(signal.SIGKILL)
+    assert has_ended(pidfd)
