@@ -58,6 +58,7 @@ class Checkpointer:
         self._saving: Path | None = None
         self._step = 0
         self._begun_at = 0.0
+        self._too_late = ""
 
     def due(self, step: int) -> bool:
         checkpoint = self._settings.checkpoint
@@ -91,7 +92,7 @@ class Checkpointer:
         started = time.monotonic()
         self.wait()
         folder = self._root / layout.folder_name(step, self._events.attempt)
-        self._saving, self._step, self._begun_at = folder, step, started
+        self._saving, self._step, self._begun_at, self._too_late = folder, step, started, ""
         if self._prepare(folder):
             self._writer.begin({**self._state.tensors(), **self._state.rng()}, folder)
         stall = time.monotonic() - started
@@ -110,18 +111,19 @@ class Checkpointer:
         if self._saving is None or (agreed.writing and not agreed.failed):
             return
         if agreed.failed:
-            reason = self._writer.failure() or "another rank's part failed"
-            self._drop(reason)
+            self._drop(self._writer.failure() or self._too_late or "another rank's part failed")
         else:
             self._commit(self._saving)
         self._saving = None
 
     def wait(self) -> None:
         """Return once the save in flight is committed or dropped; within ``drain_seconds``."""
-        deadline = time.monotonic() + self._settings.timeouts.drain_seconds
+        limit = self._settings.timeouts.drain_seconds
+        deadline = time.monotonic() + limit
         while self._saving is not None:
             votes = self.votes()
             if votes.writing and time.monotonic() > deadline:
+                self._too_late = f"not durable within timeouts.drain_seconds, {limit:g} s"
                 votes = Votes(failed=1.0)
             self.advance(self._job.agree(votes))
             if self._saving is not None:
