@@ -1,0 +1,124 @@
+"""Saves and restores as ranks make them, of values that follow from step and rank."""
+
+import logging
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.ranks import background_worker, fill, sharded_state, trainer_settings
+from trainer.checkpoint.async_writer import AsyncWriter
+from trainer.checkpoint.checkpointer import Checkpointer, NothingToRestore
+from trainer.checkpoint.layout import committed
+from trainer.checkpoint.sync_writer import SyncWriter
+from trainer.checkpoint.writer import ShardWriter
+from trainer.distributed import Job
+from trainer.events import EventLog, read_events
+from trainer.settings import CheckpointMode, TrainerSettings
+from trainer.state import TrainState, local_shard
+
+
+@dataclass(frozen=True)
+class Parts:
+    checkpointer: Checkpointer
+    state: TrainState
+    events: EventLog
+
+    def save(self, job: Job, step: int) -> list[float]:
+        """Begin to save values that follow from step and rank, and go on with others.
+
+        The random numbers that came next are returned.
+        """
+        fill(self.state, seed=1000 * step + job.rank)
+        self.checkpointer.save(step)
+        random: list[float] = torch.rand(3).tolist()
+        fill(self.state, seed=999)
+        return random
+
+
+def parts_of(job: Job, settings: TrainerSettings, *, attempt: int = 1) -> Parts:
+    events = EventLog(settings.run_directory, rank=job.rank)
+    events.attempt = attempt
+    writer: ShardWriter = SyncWriter(job.rank)
+    if settings.checkpoint.mode is CheckpointMode.ASYNC:
+        writer = AsyncWriter(background_worker(), rank=job.rank, world_size=job.world_size)
+    state = sharded_state(job, seed=0)
+    return Parts(
+        Checkpointer(settings, job=job, state=state, writer=writer, events=events), state, events
+    )
+
+
+def shards_after(job: Job, step: int) -> dict[str, Any]:
+    """What this rank's shards were when ``step`` was saved."""
+    state = sharded_state(job, seed=step)
+    return {
+        name: local_shard(tensor).detach().clone().numpy()
+        for name, tensor in state.tensors().items()
+    }
+
+
+def save(job: Job, settings: TrainerSettings, *steps: int) -> list[float]:
+    """Save at each step; the random numbers that came after the last."""
+    parts = parts_of(job, settings)
+    random: list[float] = []
+    with closing(parts.events):
+        for step in steps:
+            random = parts.save(job, step)
+            parts.checkpointer.wait()
+    return random
+
+
+def restore(job: Job, settings: TrainerSettings) -> tuple[int, bool, list[float]]:
+    """The step restored, whether all values are that step's, and the next random numbers."""
+    parts = parts_of(job, settings, attempt=2)
+    with closing(parts.events):
+        step = parts.checkpointer.restore()
+        random = torch.rand(3).tolist()
+        return step, parts.state.digest() == sharded_state(job, seed=step).digest(), random
+
+
+def refusal(job: Job, settings: TrainerSettings) -> str:
+    parts = parts_of(job, settings, attempt=2)
+    with closing(parts.events), pytest.raises(NothingToRestore) as refused:
+        parts.checkpointer.restore()
+    return str(refused.value)
+
+
+class Messages(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def warnings_at_restore(job: Job, settings: TrainerSettings) -> list[str]:
+    messages, logger = Messages(), logging.getLogger("trainer")
+    logger.addHandler(messages)
+    try:
+        restore(job, settings)
+    finally:
+        logger.removeHandler(messages)
+    return messages.texts
+
+
+def settings_for(tmp_path: Path, mode: str = "sync", **groups: dict[str, Any]) -> TrainerSettings:
+    checkpoint = {"mode": mode, "interval_steps": 10, **groups.pop("checkpoint", {})}
+    return trainer_settings(tmp_path, checkpoint=checkpoint, **groups)
+
+
+def committed_steps(settings: TrainerSettings) -> list[int]:
+    return [c.record.step for c in committed(settings.run_directory / "checkpoints")]
+
+
+def failures(settings: TrainerSettings) -> list[tuple[int, int, str]]:
+    """Rank, step and reason of each save that was dropped."""
+    return sorted(
+        (event["rank"], event["step"], event["reason"])
+        for event in read_events(settings.run_directory)
+        if event["name"] == "checkpoint_failed"
+    )

@@ -1,0 +1,161 @@
+"""Saves that fail: dropped on all ranks alike, in time, and the next one commits."""
+
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.checkpoints import (
+    committed_steps,
+    failures,
+    parts_of,
+    restore,
+    save,
+    settings_for,
+)
+from tests.trainer.ranks import Crew, background_worker, kill, once_done, pid_of
+from trainer.checkpoint.layout import folder_name
+from trainer.checkpoint.shard_file import warm_up
+from trainer.distributed import Job
+from trainer.settings import TrainerSettings
+
+pytestmark = pytest.mark.distributed
+
+
+def test_a_save_without_a_folder_is_dropped_and_the_next_one_commits(
+    crew: Crew, tmp_path: Path
+) -> None:
+    settings = settings_for(tmp_path, "async")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / folder_name(10, 1)).write_text("in the way")
+    crew.call(save, settings, 10, 20)
+    assert committed_steps(settings) == [20]
+    assert [(rank, step) for rank, step, _ in failures(settings)] == [(0, 10), (1, 10)]
+    assert all("File exists" in reason for _, _, reason in failures(settings))
+
+
+def save_with_a_dead_worker(job: Job, settings: TrainerSettings) -> None:
+    """At step 10 the worker of rank 1 is killed in the middle of the save."""
+    parts = parts_of(job, settings)
+    once_done(background_worker())
+    pid = pid_of(background_worker())
+    if job.rank == 1:
+        os.kill(pid, signal.SIGSTOP)  # so that it cannot be done before it is killed
+    parts.save(job, 10)
+    if job.rank == 1:
+        kill(pid)
+    parts.checkpointer.wait()
+    parts.save(job, 20)
+    parts.checkpointer.wait()
+    parts.events.close()
+
+
+def test_a_save_whose_worker_is_killed_is_dropped_on_all_ranks_and_the_next_one_commits(
+    crew: Crew, tmp_path: Path
+) -> None:
+    settings = settings_for(tmp_path, "async")
+    crew.call(save_with_a_dead_worker, settings)
+    assert failures(settings) == [
+        (0, 10, "another rank's part failed"),
+        (1, 10, "the checkpoint worker died"),
+    ]
+    assert committed_steps(settings) == [20]
+    assert [(step, right) for step, right, _ in crew.call(restore, settings)] == [(20, True)] * 2
+
+
+def save_with_a_stopped_worker(job: Job, settings: TrainerSettings) -> float:
+    """How long the ranks wait at step 10 for the worker of rank 1, which never writes."""
+    parts = parts_of(job, settings)
+    once_done(background_worker())
+    if job.rank == 1:
+        os.kill(pid_of(background_worker()), signal.SIGSTOP)
+    parts.save(job, 10)
+    started = time.monotonic()
+    parts.checkpointer.wait()
+    waited = time.monotonic() - started
+    background_worker().start(warm_up)
+    once_done(background_worker())
+    parts.save(job, 20)
+    parts.checkpointer.wait()
+    parts.events.close()
+    return waited
+
+
+def test_the_wait_for_a_worker_that_is_stuck_ends_in_time(crew: Crew, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, "async", timeouts={"drain_seconds": 0.5})
+    waits = crew.call(save_with_a_stopped_worker, settings)
+    assert all(0.4 < waited < 5 for waited in waits)
+    reason = "not durable within timeouts.drain_seconds, 0.5 s"
+    assert (1, 10, reason) in failures(settings)
+    assert [(rank, step) for rank, step, _ in failures(settings)] == [(0, 10), (1, 10)]
+    assert committed_steps(settings) == [20]
+
+
+def advance_while_one_rank_writes(job: Job, settings: TrainerSettings) -> tuple[list[int], float]:
+    """What is committed while rank 1 still writes, and how many ranks do; then it may go on."""
+    parts = parts_of(job, settings)
+    once_done(background_worker())
+    pid = pid_of(background_worker())
+    if job.rank == 1:
+        os.kill(pid, signal.SIGSTOP)
+    parts.save(job, 10)
+    if job.rank == 0:
+        once_done(background_worker())
+    assert job.everyone(True)
+    agreed = job.agree(parts.checkpointer.votes())
+    parts.checkpointer.advance(agreed)
+    assert job.everyone(True)
+    before = committed_steps(settings)
+    if job.rank == 1:
+        os.kill(pid, signal.SIGCONT)
+    parts.checkpointer.wait()
+    parts.events.close()
+    return before, agreed.writing
+
+
+def test_nothing_is_committed_before_every_rank_has_written(crew: Crew, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, "async")
+    assert crew.call(advance_while_one_rank_writes, settings) == [([], 1.0)] * 2
+    assert committed_steps(settings) == [10]
+
+
+def save_after_the_worker_died(job: Job, settings: TrainerSettings) -> None:
+    parts = parts_of(job, settings)
+    once_done(background_worker())
+    kill(pid_of(background_worker()))
+    parts.save(job, 10)
+    parts.checkpointer.wait()
+    parts.events.close()
+
+
+def test_a_worker_that_died_between_saves_costs_none(crew: Crew, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, "async")
+    crew.call(save_after_the_worker_died, settings)
+    assert failures(settings) == []
+    assert committed_steps(settings) == [10]
+
+
+def save_without_room_on_rank_zero(job: Job, settings: TrainerSettings) -> None:
+    """At step 10 the files are written, but what makes them a checkpoint finds no room."""
+    parts = parts_of(job, settings)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    parts.save(job, 10)
+    if job.rank == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, unlimited[1]))
+    parts.checkpointer.wait()
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    parts.save(job, 20)
+    parts.checkpointer.wait()
+    parts.events.close()
+
+
+def test_a_commit_that_finds_no_room_drops_the_save(crew: Crew, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, "async")
+    crew.call(save_without_room_on_rank_zero, settings)
+    ((rank, step, reason),) = failures(settings)
+    assert (rank, step) == (0, 10)
+    assert "File too large" in reason
+    assert committed_steps(settings) == [20]
