@@ -29,7 +29,7 @@ from trainer.model import build_model
 from trainer.recovery.layer import Attempt
 from trainer.schedule import learning_rate
 from trainer.settings import CheckpointMode, TrainerSettings
-from trainer.state import TrainState
+from trainer.state import TrainState, seed_random_numbers
 from trainer.stopping import StopSignal
 from trainer.timeouts import Timeouts
 from trainer.watchdog import Watchdog
@@ -93,7 +93,7 @@ class _Run:
             weight_decay=settings.optimizer.weight_decay,
             fused=True,
         )
-        self._state = TrainState(self._model, self._optimizer, rank=job.rank)
+        self._state = TrainState(self._model, self._optimizer)
         self._checkpointer = Checkpointer(
             settings, job=job, state=self._state, writer=self._writer(), events=self._events
         )
@@ -131,6 +131,7 @@ class _Run:
 
     def _step(self, step: int) -> Votes:
         started = time.monotonic()
+        seed_random_numbers(self._settings.model.seed, step=step, rank=self._job.rank)
         ids, tokens = self._batches.batch(step, self._job.rank, self._job.world_size)
         loss = self._loss(tokens.to(self._job.device))
         loss.backward()

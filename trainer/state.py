@@ -1,11 +1,13 @@
-"""Everything that a run must get back to go on exactly: parameters, optimizer, RNG.
+"""Everything that a run must get back to go on exactly: parameters and optimizer state.
 
 One flat dictionary of named tensors serves saving, restoring and comparing, so
-nothing can be saved that is not restored. Step, world size and settings travel
-in the checkpoint's commit record instead: they are numbers, not tensors.
+nothing can be saved that is not restored. The rest needs no saving: samples,
+learning rate and random numbers are functions of the step, and the step is in
+the checkpoint's commit record.
 """
 
 import hashlib
+import random
 from collections.abc import Iterator
 
 import torch
@@ -22,30 +24,17 @@ class TrainState:
     be read into a fresh process without a dummy step.
     """
 
-    def __init__(self, model: nn.Module, optimizer: AdamW, *, rank: int) -> None:
+    def __init__(self, model: nn.Module, optimizer: AdamW) -> None:
         self.model = model
         self.optimizer = optimizer
-        self._rank = rank
         self._names = {parameter: name for name, parameter in model.named_parameters()}
         for parameter in self._names:
             if parameter.requires_grad:
                 _create_moments(optimizer, parameter)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Live tensors by name, RNG excluded; writing into them changes the training."""
+        """Live tensors by name; writing into them changes the training."""
         return dict(self._named())
-
-    def rng(self) -> dict[str, Tensor]:
-        """This rank's generator states, uint8, copied; named so that ranks do not collide."""
-        states = {f"rng.{self._rank}.cpu": torch.get_rng_state()}
-        if torch.cuda.is_initialized():
-            states[f"rng.{self._rank}.cuda"] = torch.cuda.get_rng_state()
-        return states
-
-    def set_rng(self, states: dict[str, Tensor]) -> None:
-        torch.set_rng_state(states[f"rng.{self._rank}.cpu"])
-        if (cuda := states.get(f"rng.{self._rank}.cuda")) is not None:
-            torch.cuda.set_rng_state(cuda)
 
     def digest(self) -> str:
         """SHA-256 of this rank's parameters and optimizer state, bit for bit."""
@@ -61,6 +50,11 @@ class TrainState:
             yield f"model.{name}", parameter
             for key, value in self.optimizer.state[parameter].items():
                 yield f"optimizer.{name}.{key}", value
+
+
+def seed_random_numbers(seed: int, *, step: int, rank: int) -> None:
+    """Make every random number of ``step`` on ``rank`` follow from these three alone."""
+    torch.manual_seed(random.Random(f"{seed} {step} {rank}").getrandbits(63))
 
 
 def local_shard(tensor: Tensor) -> Tensor:

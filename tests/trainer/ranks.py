@@ -173,7 +173,7 @@ def sharded_state(job: Job, *, seed: int) -> TrainState:
     """A sharded model and its optimizer, every value of which follows from rank and seed."""
     model: Any = fully_shard(UnevenModel(), mesh=job.mesh)
     optimizer = AdamW(model.parameters(), fused=True)
-    state = TrainState(model, optimizer, rank=job.rank)
+    state = TrainState(model, optimizer)
     fill(state, seed=1000 * seed + job.rank)
     return state
 

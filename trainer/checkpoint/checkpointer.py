@@ -94,7 +94,7 @@ class Checkpointer:
         folder = self._root / layout.folder_name(step, self._events.attempt)
         self._saving, self._step, self._begun_at, self._too_late = folder, step, started, ""
         if self._prepare(folder):
-            self._writer.begin({**self._state.tensors(), **self._state.rng()}, folder)
+            self._writer.begin(self._state.tensors(), folder)
         stall = time.monotonic() - started
         self._events.record("checkpoint_begun", step=step, stall_seconds=stall)
         return stall
@@ -196,14 +196,11 @@ class Checkpointer:
 
     def _read(self, checkpoint: Checkpoint) -> str | None:
         """Read it into the live state; what went wrong, in words, or None."""
-        rng = self._state.rng() if checkpoint.record.world_size == self._job.world_size else {}
         try:
             with torch.no_grad():
-                dcp.load({**self._state.tensors(), **rng}, checkpoint_id=checkpoint.path)
+                dcp.load(self._state.tensors(), checkpoint_id=checkpoint.path)
         except CheckpointException as error:
             return "; ".join(f"rank {rank}: {why[0]}" for rank, why in error.failures.items())
-        if rng:
-            self._state.set_rng(rng)
         return None
 
 

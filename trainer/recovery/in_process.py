@@ -89,10 +89,13 @@ class InProcessLayer:
             "timeout": datetime.timedelta(seconds=self._timeouts.barrier_seconds),
         }
 
-        _end_with_the_store(agent)
         final: list[CannotTrain] = []
 
         def entered(call_wrapper: inprocess.CallWrapper = None) -> None:
+            if call_wrapper.iteration == 0:
+                # Not earlier: NVRx forks its monitor process when the Wrapper is called, and a
+                # monitor forked beside a thread that uses a store locks up (decision 0501).
+                _end_with_the_store(agent)
             meeting = dist.PrefixStore(
                 f"steadfast/entry-{call_wrapper.iteration}", AgentStore(**agent)
             )
