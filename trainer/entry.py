@@ -26,6 +26,7 @@ from trainer.events import EventLog
 from trainer.settings import SettingsError, TrainerSettings
 
 REJOIN_PAUSE_SECONDS = 1.0
+WRONG_COMMAND_LINE = 2  # argparse's, in every launcher
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,37 +73,33 @@ class Launcher:
         """
         deadline = time.monotonic() + rejoin_seconds
         while True:
-            code = self._run_once()
+            try:
+                code = self._run_once()
+            except OSError as error:
+                return _refuse(
+                    f"{self._command[0]}: cannot be started ({error.strerror}); "
+                    "is it in the image's PATH?",
+                    exit_codes.CONFIG,
+                )
+            if code and (final := exit_codes.read_final_word()):
+                final_code, reason = final
+                return _refuse(reason, final_code)  # again, below what the launcher printed
             if code == 0 or self._received or exit_codes.has_worker_started():
-                return code
+                return exit_code_for(code, was_stopped=signal.SIGTERM in self._received)
+            if code == WRONG_COMMAND_LINE:
+                return exit_codes.CONFIG
             if time.monotonic() > deadline:
-                return code
+                return exit_code_for(code, was_stopped=False)
             sys.stderr.write("steadfast: the launcher found no other pod; it tries again\n")
             time.sleep(REJOIN_PAUSE_SECONDS)
 
     def _run_once(self) -> int:
         if path := os.environ.get("STEADFAST_EXIT_FILE"):
             Path(path).unlink(missing_ok=True)
-        try:
-            self._process = subprocess.Popen(self._command)
-        except OSError as error:
-            exit_codes.leave_final_code(exit_codes.CONFIG)
-            return _refuse(
-                f"{self._command[0]}: cannot be started ({error.strerror}); "
-                "is it in the image's PATH?",
-                exit_codes.CONFIG,
-            )
+        self._process = subprocess.Popen(self._command)
         for number in self._received:  # arrived before there was anybody to forward them to
             _send(self._process.pid, number)
-        return exit_code_for(
-            wait_as_pid_1(self._process.pid),
-            final_code=exit_codes.read_final_code(),
-            was_stopped=self._was_stopped,
-        )
-
-    @property
-    def _was_stopped(self) -> bool:
-        return signal.SIGTERM in self._received
+        return wait_as_pid_1(self._process.pid)
 
     def _forward(self, number: int, _frame: FrameType | None) -> None:
         self._received.append(number)
@@ -118,14 +115,12 @@ def wait_as_pid_1(pid: int) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def exit_code_for(launcher_code: int, *, final_code: int | None, was_stopped: bool) -> int:
-    """What the pod exits with: success, stopped on request, a final failure, or the launcher's."""
+def exit_code_for(launcher_code: int, *, was_stopped: bool) -> int:
+    """What the pod exits with: success, stopped on request, or the launcher's own failure."""
     if launcher_code == 0:
         return 0
     if was_stopped:
         return exit_codes.STOPPED_BY_SIGTERM
-    if final_code is not None:
-        return final_code
     return 128 - launcher_code if launcher_code < 0 else launcher_code
 
 

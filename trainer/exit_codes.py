@@ -29,16 +29,17 @@ def has_worker_started() -> bool:
     return Path(path).exists() if path else True
 
 
-def leave_final_code(code: int) -> None:
-    """Tell the pod's entry point that this failure is final, and why."""
+def leave_final_word(code: int, reason: str) -> None:
+    """Tell the pod's entry point that this failure is final, and why in one line."""
     if path := os.environ.get("STEADFAST_EXIT_FILE"):
-        Path(path).write_text(str(code))
+        Path(path).write_text(f"{code} {reason}")
 
 
-def read_final_code() -> int | None:
-    """The code that a worker left, if any did."""
+def read_final_word() -> tuple[int, str] | None:
+    """The code and the reason that a worker left, if any did."""
     path = os.environ.get("STEADFAST_EXIT_FILE")
     try:
-        return int(Path(path).read_text()) if path else None
+        code, _, reason = Path(path).read_text().partition(" ") if path else ("", "", "")
+        return int(code), reason.strip()
     except (OSError, ValueError):
         return None

@@ -165,7 +165,7 @@ def _change(text: str) -> tuple[str, Any]:
 
 
 def _refuse(message: str, code: int) -> int:
-    exit_codes.leave_final_code(code)
+    exit_codes.leave_final_word(code, message)
     sys.stderr.write(f"steadfast: {message}\n")
     return code
 

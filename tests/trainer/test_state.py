@@ -1,6 +1,5 @@
 """The state: every bit of it counts, it is there before the first step, and it comes back."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.optim import AdamW
 
-from trainer.state import TrainState, local_shard
+from trainer.state import TrainState, local_shard, seed_random_numbers
 
 
 def model() -> nn.Module:
@@ -20,8 +19,8 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3))
 
 
-def state_of(parts: nn.Module, *, rank: int = 0, fused: bool = True) -> TrainState:
-    return TrainState(parts, AdamW(parts.parameters(), lr=0.1, fused=fused), rank=rank)
+def state_of(parts: nn.Module, *, fused: bool = True) -> TrainState:
+    return TrainState(parts, AdamW(parts.parameters(), lr=0.1, fused=fused))
 
 
 def train(parts: nn.Module, optimizer: AdamW, *, num_steps: int) -> None:
@@ -106,20 +105,17 @@ def test_writing_into_the_tensors_changes_the_training() -> None:
     assert all(torch.all(parameter == 2) for parameter in parts.parameters())
 
 
-def test_random_numbers_continue_where_they_were_saved() -> None:
-    state = state_of(model(), rank=3)
-    saved = copy.deepcopy(state.rng())
-    assert list(saved) == ["rng.3.cpu"]
-    expected = torch.rand(4)
-    state.set_rng(saved)
-    assert torch.equal(torch.rand(4), expected)
+def numbers_of(seed: int, *, step: int, rank: int) -> list[float]:
+    seed_random_numbers(seed, step=step, rank=rank)
+    return [float(number) for number in torch.rand(3)]
 
 
-def test_saved_random_state_is_a_copy() -> None:
-    saved = state_of(model()).rng()["rng.0.cpu"]
-    before = saved.clone()
-    torch.rand(1000)
-    assert torch.equal(saved, before)
+def test_random_numbers_follow_from_seed_step_and_rank_alone() -> None:
+    before = numbers_of(0, step=7, rank=1)
+    torch.rand(1000)  # whatever was drawn since, in this process or another
+    assert numbers_of(0, step=7, rank=1) == before
+    others = [numbers_of(1, step=7, rank=1), numbers_of(0, step=8, rank=1)]
+    assert before not in [*others, numbers_of(0, step=7, rank=0)]
 
 
 def test_a_tensor_that_is_not_sharded_is_its_own_shard() -> None:

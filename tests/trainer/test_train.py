@@ -32,14 +32,21 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refusal(capsys: pytest.CaptureFixture[str], settings: Path, *changes: str) -> tuple[int, str]:
-    """Exit code and the one line; the code is also left for the pod."""
+    """Exit code and the one line; both are also left for the pod."""
     sets = [word for change in changes for word in ("--set", change)]
     code = main(["--settings", str(settings), *sets])
     out, err = capsys.readouterr()
     assert out == ""
-    assert (settings.parent / "exit").read_text() == str(code)
     (line,) = err.splitlines()
+    assert f"steadfast: {last_word(settings, code)}" == line
     return code, line
+
+
+def last_word(settings: Path, code: int) -> str:
+    """What was left for the pod's entry point, beside the code."""
+    left = (settings.parent / "exit").read_text()
+    assert left.startswith(f"{code} ")
+    return left.removeprefix(f"{code} ")
 
 
 def test_a_misspelt_change_is_refused_by_name(
@@ -150,4 +157,4 @@ def test_data_that_is_not_there_ends_the_run_in_one_line(settings: Path) -> None
     (line,) = done.stderr.splitlines()
     assert line.startswith("steadfast: ")
     assert "/no/such/folder" in line
-    assert (settings.parent / "exit").read_text() == "78"
+    assert f"steadfast: {last_word(settings, 78)}" == line
