@@ -73,7 +73,9 @@ class BackgroundWorker:
 
     def _forget(self) -> None:
         if self._queue is not None and self._queue.persistent_caller is not None:
-            # Its destructor would wait for a process that is gone.
+            # Its destructor would wait for a process that is gone and, in 0.6 and 0.7,
+            # settle what is left undone in a collective that no other rank calls.
+            self._queue.async_calls.clear()
             self._queue.persistent_caller.process = None
         self._queue = None
 
@@ -81,7 +83,8 @@ class BackgroundWorker:
 def _new_queue() -> Any:
     from nvidia_resiliency_ext.checkpointing.async_ckpt.core import AsyncCallsQueue
 
-    known = inspect.signature(AsyncCallsQueue).parameters
+    # Of __init__: the metaclass of 0.6 and 0.7 hides the parameters of the class itself.
+    known = inspect.signature(AsyncCallsQueue.__init__).parameters
     # 0.6 and 0.7 pick a GPU for the worker unless told otherwise, and divide by the
     # number of GPUs; ours only ever touches host memory.
     options = {"cpu_shm_mode": True} if "cpu_shm_mode" in known else {}
