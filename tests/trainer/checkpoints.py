@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.trainer.ranks import background_worker, fill, sharded_state, trainer_settings
 from trainer.checkpoint.async_writer import AsyncWriter
@@ -27,16 +26,11 @@ class Parts:
     state: TrainState
     events: EventLog
 
-    def save(self, job: Job, step: int) -> list[float]:
-        """Begin to save values that follow from step and rank, and go on with others.
-
-        The random numbers that came next are returned.
-        """
+    def save(self, job: Job, step: int) -> None:
+        """Begin to save values that follow from step and rank, and go on with others."""
         fill(self.state, seed=1000 * step + job.rank)
         self.checkpointer.save(step)
-        random: list[float] = torch.rand(3).tolist()
         fill(self.state, seed=999)
-        return random
 
 
 def parts_of(job: Job, settings: TrainerSettings, *, attempt: int = 1) -> Parts:
@@ -60,24 +54,20 @@ def shards_after(job: Job, step: int) -> dict[str, Any]:
     }
 
 
-def save(job: Job, settings: TrainerSettings, *steps: int) -> list[float]:
-    """Save at each step; the random numbers that came after the last."""
+def save(job: Job, settings: TrainerSettings, *steps: int) -> None:
     parts = parts_of(job, settings)
-    random: list[float] = []
     with closing(parts.events):
         for step in steps:
-            random = parts.save(job, step)
+            parts.save(job, step)
             parts.checkpointer.wait()
-    return random
 
 
-def restore(job: Job, settings: TrainerSettings) -> tuple[int, bool, list[float]]:
-    """The step restored, whether all values are that step's, and the next random numbers."""
+def restore(job: Job, settings: TrainerSettings) -> tuple[int, bool]:
+    """The step restored, and whether all of this rank's values are that step's."""
     parts = parts_of(job, settings, attempt=2)
     with closing(parts.events):
         step = parts.checkpointer.restore()
-        random = torch.rand(3).tolist()
-        return step, parts.state.digest() == sharded_state(job, seed=step).digest(), random
+        return step, parts.state.digest() == sharded_state(job, seed=step).digest()
 
 
 def refusal(job: Job, settings: TrainerSettings) -> str:

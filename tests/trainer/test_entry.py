@@ -193,6 +193,15 @@ def test_a_launcher_is_not_started_again_for_ever(settings: Path, tmp_path: Path
     assert run(settings, "sh", "-c", "exit 6", STEADFAST_EXIT_FILE=exit_file)[0] == 6
 
 
+def test_a_launcher_that_does_not_know_its_options_is_not_started_again(
+    settings: Path, tmp_path: Path
+) -> None:
+    exit_file = str(tmp_path / "exit")
+    script = "echo unrecognized arguments >&2; exit 2"
+    code, errors = run(settings, "sh", "-c", script, STEADFAST_EXIT_FILE=exit_file)
+    assert (code, errors) == (78, "unrecognized arguments\n")
+
+
 def test_a_launcher_that_was_interrupted_is_not_started_again(
     settings: Path, tmp_path: Path
 ) -> None:
