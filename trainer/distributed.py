@@ -70,9 +70,13 @@ class Job:
         collective as far apart as their imports and restores.
         """
         dist.barrier()
-        limit = datetime.timedelta(seconds=timeouts.collective_seconds)
         # No public way to change the timeout of a group exists (pytorch 2.13).
-        dist.distributed_c10d._set_pg_timeout(limit, dist.group.WORLD)
+        limits = {"cpu": timeouts.agreement_seconds, self.device.type: timeouts.collective_seconds}
+        group = dist.group.WORLD
+        assert group is not None
+        for device_type, seconds in limits.items():
+            backend = group._get_backend(torch.device(device_type))
+            backend._set_default_timeout(datetime.timedelta(seconds=seconds))
 
 
 @contextmanager
@@ -94,12 +98,21 @@ def process_group(device_type: str, timeouts: Timeouts, store: dist.Store | None
         dist.init_process_group(
             backend, timeout=startup, store=store, rank=rank, world_size=world_size
         )
-    mesh = init_device_mesh(device_type, (world_size,), mesh_dim_names=("shard",))
+    mesh = None
     try:
+        mesh = init_device_mesh(device_type, (world_size,), mesh_dim_names=("shard",))
         yield Job(rank=rank, world_size=world_size, device=device, mesh=mesh)
-    finally:
-        # DTensor's caches keep the mesh, and the mesh the group, whose open sockets
-        # would keep the other ranks waiting for us (pytorch 2.12 and later).
-        getattr(mesh, "_pg_registry", {}).clear()
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    except BaseException:
+        # NCCL's own farewell waits for ranks that may never come. Whoever goes on in this
+        # process aborts the group first, and a process that ends needs no farewell.
+        _leave(mesh, destroy=device_type == "cpu")
+        raise
+    _leave(mesh, destroy=True)
+
+
+def _leave(mesh: DeviceMesh | None, *, destroy: bool) -> None:
+    # DTensor's caches keep the mesh, and the mesh the group, whose open sockets would
+    # keep the other ranks waiting for us (pytorch 2.12 and later).
+    getattr(mesh, "_pg_registry", {}).clear()
+    if destroy and dist.is_initialized():
+        dist.destroy_process_group()

@@ -95,7 +95,12 @@ class _Run:
         )
         self._state = TrainState(self._model, self._optimizer)
         self._checkpointer = Checkpointer(
-            settings, job=job, state=self._state, writer=self._writer(), events=self._events
+            settings,
+            job=job,
+            state=self._state,
+            writer=self._writer(),
+            events=self._events,
+            report_progress=self._report_progress,
         )
         plan = on_ranks(plan_faults(settings.faults, max_steps=settings.max_steps), job.world_size)
         self._injector = FaultInjector(settings.run_directory, plan, job.rank)
@@ -139,9 +144,8 @@ class _Run:
         self._update(step)
         agreed = self._agree(loss)
         self._checkpointer.advance(agreed)
-        stall = self._checkpointer.save(step) if self._is_save_due(step) else 0.0
-        self._process.watchdog.expect_progress()
-        self._attempt.report_progress()
+        stall = self._checkpointer.save(step) if self._checkpointer.due(step) else 0.0
+        self._report_progress()
         self._events.step = step
         self._events.record(
             "step_completed",
@@ -184,8 +188,9 @@ class _Run:
             raise NonFiniteLoss(f"loss of step {self._events.step + 1} is {agreed.loss}")
         return agreed
 
-    def _is_save_due(self, step: int) -> bool:
-        return self._checkpointer.due(step)
+    def _report_progress(self) -> None:
+        self._process.watchdog.expect_progress()
+        self._attempt.report_progress()
 
     def _save_and_wait(self, step: int) -> None:
         """Told to stop: what was done so far becomes durable before the process ends."""

@@ -131,7 +131,8 @@ class TimeoutSettings(Settings):
     """The few numbers from which ``trainer.timeouts`` derives every timeout."""
 
     hang_seconds: Seconds = 120.0
-    """A rank that has made no progress for this long is hung."""
+    """A rank that has made no progress for this long is hung. Must exceed the longest step,
+    with the save that it waits for."""
 
     startup_seconds: Seconds = 1200.0
     """The longest that imports, model build, restore and the first step may take."""

@@ -7,7 +7,7 @@ killed process, so it is refused here.
 
 ============ =================================================================
 gloo (cpu)   collective < soft < hard < {barrier, heartbeat}
-NCCL (cuda)  soft < hard < {barrier, heartbeat, collective}
+NCCL (cuda)  agreement < soft < hard < {barrier, heartbeat, collective}
 both         drain + 60 s <= grace; startup <= barrier
 ============ =================================================================
 
@@ -33,6 +33,7 @@ _CHAINS = {
         ("hard_seconds", "heartbeat_seconds"),
     ),
     "cuda": (
+        ("agreement_seconds", "soft_seconds"),
         ("soft_seconds", "hard_seconds"),
         ("hard_seconds", "barrier_seconds"),
         ("hard_seconds", "heartbeat_seconds"),
@@ -46,8 +47,11 @@ class Timeouts:
     device: str
     """``cuda`` (NCCL) or ``cpu`` (gloo); it decides which chain holds."""
 
+    agreement_seconds: float
+    """Of the ranks' agreement at the end of a step, which gloo carries on every device."""
+
     collective_seconds: float
-    """Of one collective of the process group. Ranks that still start up may need longer than
+    """Of one collective on the model's shards. Ranks that still start up may need longer than
     this to find each other; ``barrier_seconds`` bounds that wait."""
 
     soft_seconds: float
@@ -104,6 +108,7 @@ def derive_timeouts(settings: TimeoutSettings, *, device: str) -> Timeouts:
     heartbeat = hard + margin
     return Timeouts(
         device=device,
+        agreement_seconds=GLOO_COLLECTIVE_FRACTION * soft,
         collective_seconds=(
             GLOO_COLLECTIVE_FRACTION * soft if device == "cpu" else heartbeat + margin
         ),

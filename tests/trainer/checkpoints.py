@@ -40,9 +40,10 @@ def parts_of(job: Job, settings: TrainerSettings, *, attempt: int = 1) -> Parts:
     if settings.checkpoint.mode is CheckpointMode.ASYNC:
         writer = AsyncWriter(background_worker(), rank=job.rank, world_size=job.world_size)
     state = sharded_state(job, seed=0)
-    return Parts(
-        Checkpointer(settings, job=job, state=state, writer=writer, events=events), state, events
+    checkpointer = Checkpointer(
+        settings, job=job, state=state, writer=writer, events=events, report_progress=lambda: None
     )
+    return Parts(checkpointer, state, events)
 
 
 def shards_after(job: Job, step: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ def test_gloo_collectives_give_up_before_anyone_loses_patience() -> None:
     timeouts = derive_timeouts(REHEARSAL, device="cpu")
     assert timeouts == Timeouts(
         device="cpu",
+        agreement_seconds=6,
         collective_seconds=6,
         soft_seconds=8,
         hard_seconds=13,
@@ -31,6 +32,7 @@ def test_nccl_collectives_give_up_last() -> None:
     timeouts = derive_timeouts(TimeoutSettings(), device="cuda")
     assert timeouts == Timeouts(
         device="cuda",
+        agreement_seconds=90,
         collective_seconds=210,
         soft_seconds=120,
         hard_seconds=150,

@@ -10,6 +10,7 @@ Not covered yet: free space is not checked ahead; shards are not replicated.
 import json
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,14 @@ class Checkpointer:
         state: TrainState,
         writer: ShardWriter,
         events: EventLog,
+        report_progress: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._job = job
         self._state = state
         self._writer = writer
         self._events = events
+        self._report_progress = report_progress
         self._root = settings.run_directory / "checkpoints"
         self._root.mkdir(parents=True, exist_ok=True)
         self._saving: Path | None = None
@@ -126,6 +129,7 @@ class Checkpointer:
                 self._too_late = f"not durable within timeouts.drain_seconds, {limit:g} s"
                 votes = Votes(failed=1.0)
             self.advance(self._job.agree(votes))
+            self._report_progress()  # a long wait for storage is no hang
             if self._saving is not None:
                 time.sleep(_POLL_SECONDS)
 
