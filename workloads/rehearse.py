@@ -26,7 +26,7 @@ from workloads.rehearsal.progress import EventTail
 from workloads.rehearsal.report import RunResult, as_records, as_text
 from workloads.rehearsal.run_folder import check_folder, new_folder
 from workloads.rehearsal.run_job import Limits, run_job
-from workloads.rehearsal.this_computer import places_for
+from workloads.rehearsal.this_computer import check_this_computer, places_for
 
 DEFAULT_LIMITS = Limits(backoff_factor=0.1, seconds=600.0)
 INTERRUPTED_EXIT_CODE = 130
@@ -63,6 +63,7 @@ def main_rehearse(
             for name in names:
                 _check_name(name, deployment)
                 check_folder(out / name, fresh=fresh)
+            check_this_computer(deployment)
             results = rehearse(
                 _rendered(deployment, names),
                 out,

@@ -55,6 +55,29 @@ def test_an_unknown_run_is_refused_with_the_nearest_name(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("deployment", "changes", "complaint"),
+    [
+        ("p5.yaml", {}, "gpu_nodes.instance_type 'p5.48xlarge' trains on GPUs"),
+        ("rehearsal.yaml", {"nvrx_version": "0.6.0"}, "image.nvrx_version is 0.6.0 and"),
+    ],
+)
+def test_what_cannot_run_here_is_refused_before_anything_starts(
+    deployment: str,
+    changes: dict[str, str],
+    complaint: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    loaded = load(REPOSITORY / "deployments" / deployment)
+    image = loaded.image.model_copy(update=changes)
+    assert main_rehearse(loaded.model_copy(update={"image": image}), ["in-job"], tmp_path) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(complaint)
+    assert said.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_ports_are_free_and_keep_their_distances() -> None:
     ports = free_ports([29500, 29502])
     assert ports[29502] - ports[29500] == 2

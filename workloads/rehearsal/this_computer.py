@@ -1,5 +1,6 @@
 """Where this computer has what a pod needs: its Python, a minimal environment, free ports."""
 
+import importlib.metadata
 import os
 import random
 import socket
@@ -7,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from infra.settings import InfraSettings
 from workloads.rehearsal.job import Job, RehearsalError
 from workloads.rehearsal.pod_plan import Places
 
@@ -15,6 +17,26 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # Below what the kernel hands out by itself, so that no stranger takes a port in between.
 PORTS = range(20_000, 32_000)
 PORT_TRIES = 100
+
+
+def check_this_computer(settings: InfraSettings) -> None:
+    """Refuse what cannot run here as it would in the cluster.
+
+    Raises:
+        RehearsalError: the runs need GPUs, or another NVRx than the one installed.
+    """
+    nodes, wanted = settings.gpu_nodes, settings.image.nvrx_version
+    if nodes.hardware.num_gpus:
+        raise RehearsalError(
+            f"gpu_nodes.instance_type {nodes.instance_type!r} trains on GPUs and a rehearsal on "
+            "CPUs; take a deployment of CPU nodes, such as deployments/rehearsal.yaml"
+        )
+    installed = importlib.metadata.version("nvidia-resiliency-ext")
+    if installed != wanted:
+        raise RehearsalError(
+            f"image.nvrx_version is {wanted} and {installed} is installed here; rehearse with a "
+            f"deployment that says {installed!r}, or install {wanted}"
+        )
 
 
 def places_for(job: Job, *, run_folder: Path, scratch: Path) -> Places:
@@ -37,7 +59,8 @@ def base_environment(own: Mapping[str, str]) -> dict[str, str]:
         "PATH": os.pathsep.join([launchers, own.get("PATH", os.defpath)]),
         "HOME": own.get("HOME", "/"),
         "LANG": own.get("LANG", "C.UTF-8"),
-        "PYTHONPATH": str(REPOSITORY),
+        # The caller's too: that is how another release of NVRx is put before the installed one.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), own.get("PYTHONPATH")])),
         # NVRx 0.4.1 depends on the package that torch warns about.
         "PYTHONWARNINGS": "ignore:The pynvml package is deprecated",
     }
