@@ -57,7 +57,7 @@ def test_fields_of_the_pod_become_those_of_its_process(tmp_path: Path) -> None:
         for name, path in fields.items()
     ]
     pod = plan(tmp_path, "python", "$(POD_IP)", env=env, index=1, replacement=2)
-    assert pod.arguments[1] == "127.0.0.1"
+    assert pod.arguments[1] == "127.0.0.2"
     assert pod.environment["POD_NAME"] == "demo-1-r2"
     assert pod.environment["NS"] == "training"
 
@@ -127,11 +127,11 @@ def test_shared_memory_stays_that_of_this_computer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["demo-0.demo", "demo-1.demo.training", "demo-0.demo.training.svc.cluster.local"],
+    ["demo-2.demo", "demo-2.demo.training", "demo-2.demo.training.svc.cluster.local"],
 )
-def test_names_in_dns_become_the_loopback_address(tmp_path: Path, name: str) -> None:
+def test_names_in_dns_become_loopback_addresses_one_a_pod(tmp_path: Path, name: str) -> None:
     pod = plan(tmp_path, "python", f"--endpoint={name}:29500")
-    assert pod.arguments[1] == "--endpoint=127.0.0.1:23456"
+    assert pod.arguments[1] == "--endpoint=127.0.0.3:23456"
 
 
 @pytest.mark.parametrize("name", ["demo-0.demo.com", "my-demo-0.demo", "demo-0.demos", "demo-0"])

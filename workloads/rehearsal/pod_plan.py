@@ -9,6 +9,7 @@ Not covered: names that a shell in the container puts together at run time, and
 output folders whose path a shell would have to quote.
 """
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from workloads.rehearsal.job import INDEX_KEY, Claim, ConfigFiles, EmptyDir, FieldRef, Job, Mount
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK = ipaddress.IPv4Address("127.0.0.1")
 SHARED_MEMORY = "/dev/shm"
 TEMPORARY = "/tmp"
 
@@ -116,10 +117,15 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
     return re.sub(r"\$\$|\$\((?P<name>[^)]*)\)", replacement, text)
 
 
+def pod_address(index: int) -> str:
+    """An address of this computer's own for each pod: launchers tell nodes apart by theirs."""
+    return str(LOOPBACK + index)
+
+
 def _variables(job: Job, *, pod_name: str, index: int) -> dict[str, str]:
     fields = {
-        "status.podIP": LOOPBACK,
-        "status.hostIP": LOOPBACK,
+        "status.podIP": pod_address(index),
+        "status.hostIP": pod_address(index),
         "metadata.name": pod_name,
         "metadata.namespace": job.namespace,
         f"metadata.annotations['{INDEX_KEY}']": str(index),
@@ -176,7 +182,7 @@ class Translation:
             # Not in the middle of a longer path or name, nor behind a variable of a shell.
             mount_path=re.compile(rf"(?<![\w./}})-])(?:{paths})(?![\w.-])"),
             pod_host=re.compile(
-                rf"(?<![\w.-]){re.escape(job.name)}-\d+\.{service}"
+                rf"(?<![\w.-]){re.escape(job.name)}-(?P<index>\d+)\.{service}"
                 rf"(?:\.{namespace}(?:\.svc(?:\.cluster\.local)?)?)?(?![\w-]|\.\w)"
                 if service
                 else r"(?!)"
@@ -193,7 +199,7 @@ class Translation:
         return self._ports(self._names(text), before=r"(?<=:)")
 
     def _names(self, text: str) -> str:
-        text = self.pod_host.sub(LOOPBACK, text)
+        text = self.pod_host.sub(lambda match: pod_address(int(match["index"])), text)
         return self.mount_path.sub(lambda match: str(self.folders[match[0]]), text)
 
     def _ports(self, text: str, *, before: str) -> str:
@@ -207,7 +213,9 @@ def describe(job: Job, places: Places, *, backoff_factor: float) -> list[str]:
     sentences = [_describe_mount(mount) for mount in job.mounts]
     if job.service:
         ports = ", ".join(map(str, job.ports))
-        sentences.append(f"The pods' names in DNS are {LOOPBACK}; port {ports} is a free one.")
+        sentences.append(
+            f"The pods' names in DNS are {LOOPBACK} and up; port {ports} is a free one."
+        )
     sentences += [
         f"{name} is left out: its optional secret is not on this computer."
         for name in job.missing_secrets
