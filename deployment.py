@@ -30,6 +30,29 @@ class DeploymentError(ValueError):
     """A deployment file that cannot be used; one line for each thing that is wrong."""
 
 
+class _RepeatedKeyError(yaml.YAMLError):
+    """Two values under one key, of which YAML would silently take the last."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is written twice. What ``<<`` merges in may still be overridden."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # Here and not where values are made, because there the merged keys stand beside the own.
+        node = super().compose_mapping_node(anchor)
+        first_lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            name, line = (key.tag, str(key.value)), key.start_mark.line + 1
+            if name in first_lines:
+                raise _RepeatedKeyError(
+                    f"line {line}: key {key.value!r} stands in line {first_lines[name]} already; "
+                    "remove one of the two"
+                )
+            if isinstance(key, yaml.ScalarNode):
+                first_lines[name] = line
+        return node
+
+
 class Deployment(InfraSettings):
     trainer: dict[str, Any]
     """Settings that every run starts from; ``run_directory`` and ``device`` are set for each."""
@@ -95,9 +118,12 @@ def load(path: Path) -> Deployment:
         DeploymentError: the file cannot be read, or is not a deployment that can work.
     """
     try:
-        values = yaml.safe_load(path.read_bytes())
+        # A safe loader still: it makes nothing but text, numbers, dates, lists and mappings.
+        values = yaml.load(path.read_bytes(), Loader=_Loader)
     except OSError as error:
         raise DeploymentError(f"{path}: cannot be read ({error.strerror})") from error
+    except _RepeatedKeyError as error:
+        raise DeploymentError(f"{path}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         # The latter two: a date that does not exist, brackets a thousand deep.
         raise DeploymentError(f"{path}: not YAML ({_one_line(error)})") from error

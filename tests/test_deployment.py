@@ -128,6 +128,38 @@ def test_a_file_that_holds_no_settings_is_refused_by_name(
     assert all(line.startswith(f"{path}: ") for line in str(caught.value).splitlines())
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("name: a\nregion: b\nname: c\n", "line 3: key 'name' stands in line 1 already"),
+        ("runs:\n  pod: {num_nodes: 1}\n  'pod': {}\n", "line 3: key 'pod' stands in line 2"),
+        ("a: {b: 1, b: 2}\n", "line 1: key 'b' stands in line 1 already; remove one of the two"),
+        ("a:\n  <<: {b: 1, b: 2}\n", "line 2: key 'b' stands in line 2"),
+    ],
+)
+def test_a_key_written_twice_is_refused_with_both_lines(
+    content: str, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text(content)
+    with pytest.raises(DeploymentError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: {expected}")
+
+
+def test_a_merged_key_may_be_overridden(tmp_path: Path) -> None:
+    values = yaml.safe_dump({key: value for key, value in P5.items() if key != "runs"})
+    path = tmp_path / "merged.yaml"
+    path.write_text(
+        f"{values}runs:\n"
+        "  two: &two {num_nodes: 2, id: a}\n"
+        "  one: &one {<<: *two, num_nodes: 1}\n"
+        "  other: {id: b, <<: *one}\n"
+    )
+    runs = load(path).runs
+    assert [(run.num_nodes, run.id) for run in runs.values()] == [(2, "a"), (1, "a"), (1, "b")]
+
+
 def test_a_folder_is_not_a_deployment(tmp_path: Path) -> None:
     with pytest.raises(DeploymentError, match=r"cannot be read \(Is a directory\)"):
         load(tmp_path)
