@@ -80,6 +80,9 @@ def test_a_new_id_gives_the_run_a_folder_of_its_own() -> None:
             {"recovery.layer": "none", "faults.count": 1},
             "the first fault would end it; choose another layer",
         ),
+        ("runs/in-job/change", {"faults.kinds": [], "faults.weights": []}, "at least 1 item"),
+        ("runs/in-job/change", {"faults.weights": [1e308, 1e308]}, "sum of faults.weights is not"),
+        ("trainer/max_steps", 10**9 + 1, "max_steps: input should be less than or equal to 1000"),
         ("runs/in-job/change", {"timeouts.drain_seconds": float("inf")}, "timeouts.drain_seconds"),
     ],
 )

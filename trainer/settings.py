@@ -6,6 +6,7 @@ and the planners read and check the same settings in milliseconds.
 
 import difflib
 import json
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -22,6 +23,8 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+
+LARGEST_STEP = 1_000_000_000
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
@@ -108,7 +111,10 @@ class FaultSettings(Settings):
 
     count: NonNegativeInt = 0
     seed: NonNegativeInt = 42
-    kinds: tuple[FaultKind, ...] = (FaultKind.EXCEPTION, FaultKind.HANG)
+    kinds: Annotated[tuple[FaultKind, ...], Field(min_length=1)] = (
+        FaultKind.EXCEPTION,
+        FaultKind.HANG,
+    )
     weights: tuple[PositiveFloat, ...] = (0.6, 0.4)
     after_step: NonNegativeInt = 10
     """Faults come after this step, so that every run has one to restore or redo."""
@@ -124,6 +130,10 @@ class FaultSettings(Settings):
             )
         if len(set(self.kinds)) != len(self.kinds):
             raise ValueError("faults.kinds names a kind twice; name each once and raise its weight")
+        if not math.isfinite(sum(self.weights)):
+            raise ValueError(
+                "the sum of faults.weights is not finite; only their ratio counts: lower them"
+            )
         return self
 
 
@@ -146,7 +156,7 @@ class TrainerSettings(Settings):
     """Shared folder of this run alone: events, checkpoints, which faults have fired."""
 
     device: Literal["cuda", "cpu"] = "cuda"
-    max_steps: PositiveInt
+    max_steps: Annotated[int, Field(gt=0, le=LARGEST_STEP)]
     model: ModelSettings
     data: DataSettings
     optimizer: OptimizerSettings = OptimizerSettings()
