@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.infra.templates import ROOT
 
 PASSED_ON = ("PATH", "CDK_VALIDATION")
@@ -13,11 +15,11 @@ PASSED_ON = ("PATH", "CDK_VALIDATION")
 JSII_CACHE = Path.home() / ".cache/aws/jsii/package-cache"
 
 
-def run_app(deployment: str | None, *, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_app(
+    deployment: object, *, folder: Path, key: str = "deployment"
+) -> subprocess.CompletedProcess[str]:
     """With no credentials, no AWS settings and a home folder that holds neither."""
-    context: dict[str, object] = {"aws:cdk:disable-asset-staging": True}
-    if deployment is not None:
-        context["deployment"] = deployment
+    context = {"aws:cdk:disable-asset-staging": True, key: deployment}
     environment = {name: os.environ[name] for name in PASSED_ON} | {
         "HOME": str(folder),
         "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(JSII_CACHE),
@@ -41,6 +43,34 @@ def test_a_missing_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert result.stderr == "deployments/p6.yaml: cannot be read (No such file or directory)\n"
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "got"),
+    [
+        ("deploymnt", "deployments/g5.yaml", "None"),
+        ("deployment", "", "''"),
+        ("deployment", ["deployments/g5.yaml"], "['deployments/g5.yaml']"),
+    ],
+)
+def test_without_a_named_deployment_nothing_is_rendered(
+    key: str, value: object, got: str, tmp_path: Path
+) -> None:
+    result = run_app(value, folder=tmp_path, key=key)
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"the context key 'deployment' must name a file, got {got}; "
+        "add -c deployment=deployments/p5.yaml\n"
+    )
+    assert not (tmp_path / "out/manifest.json").exists()
+
+
+def test_an_output_folder_that_is_a_file_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    result = run_app("deployments/g5.yaml", folder=tmp_path)
+    assert result.returncode == 2
+    problem = "cannot be a folder (File exists); choose another"
+    assert result.stderr == f"CDK_OUTDIR {str(tmp_path / 'out')!r} {problem}\n"
+
+
 def test_a_misspelt_key_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     text = (ROOT / "deployments/g5.yaml").read_text()
     bad = tmp_path / "bad.yaml"
@@ -53,7 +83,7 @@ def test_a_misspelt_key_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
 
 
 def test_it_synthesizes_without_credentials_or_command_line(tmp_path: Path) -> None:
-    result = run_app(None, folder=tmp_path)
+    result = run_app("deployments/p5.yaml", folder=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     stacks = sorted(f.name for f in (tmp_path / "out").glob("*.template.json"))
     assert stacks == [
