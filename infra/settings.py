@@ -9,7 +9,7 @@ import ipaddress
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from infra.efa import Layout, plan_interfaces
 from infra.hardware import CATALOG, InstanceType
@@ -19,6 +19,8 @@ NEWEST_KUBERNETES_MINOR = 36
 LARGEST_VPC_PREFIX = 16
 SMALLEST_VPC_PREFIX = 18
 
+# Strict, because pydantic's own takes True for 1, and YAML reads an unquoted yes as True.
+PositiveInt = Annotated[int, Field(strict=True, gt=0)]
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
 ReservationId = Annotated[str, Field(pattern=r"^cr-[0-9a-f]{17}$")]

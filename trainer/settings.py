@@ -17,14 +17,16 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     ValidationError,
     model_validator,
 )
 
 LARGEST_STEP = 1_000_000_000
+
+# Strict, because pydantic's own take True for 1, and YAML reads an unquoted yes as True.
+PositiveInt = Annotated[int, Field(strict=True, gt=0)]
+NonNegativeInt = Annotated[int, Field(strict=True, ge=0)]
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
@@ -156,7 +158,7 @@ class TrainerSettings(Settings):
     """Shared folder of this run alone: events, checkpoints, which faults have fired."""
 
     device: Literal["cuda", "cpu"] = "cuda"
-    max_steps: Annotated[int, Field(gt=0, le=LARGEST_STEP)]
+    max_steps: Annotated[PositiveInt, Field(le=LARGEST_STEP)]
     model: ModelSettings
     data: DataSettings
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -245,7 +247,19 @@ def _explain_one(problem: Mapping[str, Any], model: type[BaseModel], source: str
             return f"{where}{problem['ctx']['error']}"
         case _:
             message = problem["msg"][0].lower() + problem["msg"][1:]
-            return f"{where}{message}, got {problem['input']!r}"
+            remedy = _remedy(problem["type"], problem["input"])
+            return f"{where}{message}, got {problem['input']!r}{remedy}"
+
+
+def _remedy(problem_type: str, value: Any) -> str:
+    match problem_type:
+        case "int_type":
+            return "; give a whole number, without quotes"
+        # A version 1.30 or an account 0123 has lost a digit by now, so it cannot be converted.
+        case "string_type" if not isinstance(value, dict | list | None):
+            return "; put it in quotes"
+        case _:
+            return ""
 
 
 def _known_keys(model: type[BaseModel], location: tuple[str | int, ...]) -> list[str]:

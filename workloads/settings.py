@@ -12,12 +12,12 @@ RunId = Annotated[str, Field(pattern=r"^[a-z0-9]{1,12}$")]
 
 
 class RunSettings(Settings):
-    num_nodes: Annotated[int, Field(ge=1, le=1000)]
+    num_nodes: Annotated[int, Field(strict=True, ge=1, le=1000)]
     id: RunId = "1"
     """Part of the run's folder. A new id starts from step 0 in a folder of its own."""
 
     change: dict[str, Any] = Field(default_factory=dict)
     """Dotted keys of ``trainer`` settings that this run changes, such as ``checkpoint.mode``."""
 
-    backoff_limit_per_index: Annotated[int, Field(ge=0, le=1000)] = 6
+    backoff_limit_per_index: Annotated[int, Field(strict=True, ge=0, le=1000)] = 6
     """How often Kubernetes replaces the pod of one index before the Job fails."""
