@@ -2,12 +2,13 @@
 
 Prints a row for each run found in the folders, then the seconds in each bin.
 Exit 0 if every run finished with the reference's result, 1 if not, 2 if there is
-nothing to report.
+nothing to report, 130 if interrupted.
 """
 
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -21,6 +22,7 @@ from rich.table import Table
 from trainer.goodput.ledger import Bin, Recovery, StepTime
 from trainer.goodput.runs import Comparison, Run, RunError, Verdict, compare
 
+INTERRUPTED_EXIT_CODE = 130
 WIDTH = 100
 """Columns of the tables, at least."""
 
@@ -28,17 +30,28 @@ UNDER_THE_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=T
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Print the report; what cannot be reported is one line on stderr and exit status 2."""
     arguments = _parse(argv)
     try:
         comparison = compare(arguments.directories, arguments.reference)
     except RunError as error:
         print(f"trainer.report: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED_EXIT_CODE
     if arguments.json:
-        print(json.dumps(as_json(comparison), indent=2, allow_nan=False))
+        _print(json.dumps(as_json(comparison), indent=2, allow_nan=False))
     else:
-        print(as_text(comparison))
+        _print(as_text(comparison))
     return 0 if all(map(_is_good, comparison.runs)) else 1
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # ``head`` has seen enough. Python flushes once more when it ends, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -183,7 +196,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m trainer.report",
         description="Show where the wall time of each run went, and whether its result is right.",
         epilog="Exit code: 0 every run finished with the reference's result (or none is known); "
-        "1 one did not finish or differs; 2 nothing to report.",
+        "1 one did not finish or differs; 2 nothing to report; 130 interrupted.",
     )
     parser.add_argument(
         "directories",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from deployment import DeploymentError, load
 
+INTERRUPTED_EXIT_CODE = 130
+
 _EXAMPLES = """\
 examples:
   python -m workloads synth --deployment deployments/p5.yaml
@@ -18,7 +20,8 @@ examples:
   python -m workloads schema --out deployments/schema.json
       write the JSON Schema from which editors complete deployment files
 
-Exit status: 0 done, 1 a rehearsed run failed, 2 the request cannot be carried out.
+Exit status: 0 done, 1 a rehearsed run failed, 2 the request cannot be carried out,
+130 interrupted.
 Times in a deployment file are in seconds, sizes in GiB.
 """
 
@@ -38,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (DeploymentError, OSError) as error:
         print(f"workloads {arguments.command}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED_EXIT_CODE
 
 
 def _synth(path: Path, out: Path, *, as_json: bool) -> int:

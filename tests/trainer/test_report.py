@@ -1,6 +1,9 @@
 """The report, on run folders written here: tables, JSON, verdicts, exit codes."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 
 from tests.golden_files import assert_golden
 from tests.trainer.histories import History, launch, three_faults
+from trainer import report
 from trainer.goodput.runs import compare
 from trainer.report import main
 from trainer.settings import TrainerSettings
@@ -165,6 +169,34 @@ def test_what_cannot_be_reported_is_refused_in_one_line(
     message = capsys.readouterr().err
     assert problem in message
     assert message.count("\n") == 1
+
+
+def test_a_reader_that_has_seen_enough_causes_no_traceback(tmp_path: Path) -> None:
+    _write(tmp_path / "run", three_faults())
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", "trainer.report", str(tmp_path)],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_an_interrupted_report_is_exit_code_130(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "compare", interrupted)
+    assert main([str(tmp_path)]) == 130
 
 
 def test_an_unfinished_reference_is_refused(

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.workloads.conftest import DEPLOYMENTS, Manifests
+from workloads import __main__ as command_line
 from workloads.__main__ import main
 
 P5 = str(next(path for path in DEPLOYMENTS if path.stem == "p5"))
@@ -67,6 +68,16 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_exit_status_2(
     error = capsys.readouterr().err
     assert "cannot be written (Not a directory); choose another --out" in error
     assert len(error.splitlines()) == 1
+
+
+def test_an_interrupted_command_is_exit_status_130(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "load", interrupted)
+    assert main(["synth", "--deployment", P5, "--out", str(tmp_path)]) == 130
 
 
 def test_rehearsing_an_unknown_run_names_the_nearest_one(
