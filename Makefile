@@ -63,11 +63,7 @@ synth: setup ## render templates and manifests of DEPLOYMENT=deployments/p5.yaml
 
 .PHONY: test
 test: setup check ## everything that a change must pass: style, types, structure, tests
-	$(BIN)/python -m pytest -m "not slow"
-
-.PHONY: test-slow
-test-slow: setup ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest
 
 .PHONY: check
 check: lint types ## style, types and the direction of imports
@@ -84,7 +80,7 @@ types: setup ## mypy --strict
 
 .PHONY: golden
 golden: setup ## rewrite the golden files; read the diff before you commit it
-	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/infra tests/workloads tests/trainer/test_report.py -m "not distributed and not slow"
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/infra tests/workloads tests/trainer/test_report.py -m "not distributed"
 
 .PHONY: schema
 schema: setup ## rewrite deployments/schema.json, which editors complete from

@@ -155,18 +155,23 @@ def test_the_report_finds_every_result_equal(rehearsal: Rehearsal) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    runs = {run["name"]: run for run in json.loads(done.stdout)["runs"]}
+    report = json.loads(done.stdout)
+    runs = {run["name"]: run for run in report["runs"]}
+    assert report["reference"] == "unfaulted-1"
+    equal = {name: run["equals_reference"] for name, run in runs.items() if name != "unfaulted-1"}
+    assert equal == {f"{name}-1": True for name in RUNS if name != "unfaulted"}
     assert {name: run["steps_kept"] for name, run in runs.items()} == {
         f"{name}-1": LAST_STEP for name in RUNS
     }
 
 
 def test_nothing_is_left_running(rehearsal: Rehearsal) -> None:
+    # In the environment, since the command of a spawned checkpoint worker names no folder.
     marker = str(rehearsal.folder).encode()
     left = [
         process.name
         for process in Path("/proc").iterdir()
-        if process.name.isdigit() and marker in command_line(process)
+        if process.name.isdigit() and marker in environment_of(process)
     ]
     assert left == []
 
@@ -197,8 +202,8 @@ def kept_samples(rehearsal: Rehearsal, run: str) -> dict[tuple[int, int], list[i
     }
 
 
-def command_line(process: Path) -> bytes:
+def environment_of(process: Path) -> bytes:
     try:
-        return (process / "cmdline").read_bytes()
+        return (process / "environ").read_bytes()
     except OSError:
         return b""  # it ended meanwhile

@@ -128,6 +128,32 @@ def test_a_damaged_checkpoint_is_passed_over_and_when_all_are_the_job_ends(
     assert contents(tmp_path / "run" / "checkpoints") == before
 
 
+def test_a_run_that_cannot_save_its_last_step_has_not_succeeded(
+    tmp_path: Path, pod: Callable[..., Pod]
+) -> None:
+    checkpoints = tmp_path / "run" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    in_the_way = checkpoints / f"step-{LAST_STEP:08d}-attempt-0001"
+    in_the_way.touch()
+    failed = pod(tmp_path)
+    assert failed.end() == 1
+    assert f"step {LAST_STEP} is done but could not be saved, twice" in failed.log()
+    assert failed.events("run_finished") == []
+
+    again = pod(tmp_path)
+    assert again.end() == 0, again.log()
+    assert [event["step"] for event in again.events("restored")] == [0, 100]
+    assert committed(checkpoints)[0].record.step == LAST_STEP
+
+
+def test_fewer_steps_than_were_done_are_refused(tmp_path: Path, pod: Callable[..., Pod]) -> None:
+    assert pod(tmp_path).end() == 0
+    shorter = pod(tmp_path, max_steps=100)
+    assert shorter.end() == 78
+    last_line = shorter.log().splitlines()[-1]
+    assert "the newest checkpoint is of step 150 and max_steps is 100" in last_line
+
+
 def contents(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_size for path in folder.rglob("*")}
 

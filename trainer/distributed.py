@@ -70,8 +70,15 @@ class Job:
         collective as far apart as their imports and restores.
         """
         dist.barrier()
+        self._limit(agreement=timeouts.agreement_seconds, collective=timeouts.collective_seconds)
+
+    def allow_long_phase(self, timeouts: Timeouts) -> None:
+        """Until ``expect_progress``, ranks may reach a collective far apart again."""
+        self._limit(agreement=timeouts.barrier_seconds, collective=timeouts.barrier_seconds)
+
+    def _limit(self, *, agreement: float, collective: float) -> None:
         # No public way to change the timeout of a group exists (pytorch 2.13).
-        limits = {"cpu": timeouts.agreement_seconds, self.device.type: timeouts.collective_seconds}
+        limits = {"cpu": agreement, self.device.type: collective}
         group = dist.group.WORLD
         assert group is not None
         for device_type, seconds in limits.items():

@@ -6,9 +6,7 @@ each joins, builds, restores the newest checkpoint and goes on from its step.
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,11 +15,10 @@ from torch.optim import AdamW
 from trainer.attempts import claim_attempt
 from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.checkpointer import Checkpointer
-from trainer.checkpoint.sync_writer import SyncWriter
-from trainer.checkpoint.writer import ShardWriter
+from trainer.checkpoint.modes import writer_for
 from trainer.data import IGNORED_LABEL, Batches, inputs_and_labels, open_corpus
 from trainer.distributed import Job, Votes, process_group
-from trainer.errors import CannotTrain
+from trainer.errors import CannotTrain, usable
 from trainer.events import EventLog
 from trainer.faults.injector import FaultInjector
 from trainer.faults.plan import Fault, on_ranks, plan_faults
@@ -34,8 +31,6 @@ from trainer.stopping import StopSignal
 from trainer.timeouts import Timeouts
 from trainer.watchdog import Watchdog
 from trainer.weights import load_weights
-
-T = TypeVar("T")
 
 
 class NonFiniteLoss(ArithmeticError):
@@ -71,6 +66,10 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
             run.to_the_end(first_step)
 
 
+class LastSaveFailed(OSError):
+    """Raised by every rank alike; another attempt goes on from the newest checkpoint."""
+
+
 class _Run:
     """The parts of one attempt, and the steps that they make together."""
 
@@ -78,14 +77,16 @@ class _Run:
         settings = process.settings
         self._process, self._attempt, self._job = process, attempt, job
         self._settings, self._events = settings, process.events
-        corpus = _usable(lambda: open_corpus(settings.data))
+        corpus = usable(lambda: open_corpus(settings.data))
         self._end_of_text = corpus.end_of_text
-        self._batches = Batches(corpus, settings.data)
-        self._model = build_model(
-            settings.model,
-            vocabulary_size=corpus.vocabulary_size,
-            mesh=job.mesh,
-            device=job.device,
+        self._batches = usable(lambda: Batches(corpus, settings.data))
+        self._model = usable(
+            lambda: build_model(
+                settings.model,
+                vocabulary_size=corpus.vocabulary_size,
+                mesh=job.mesh,
+                device=job.device,
+            )
         )
         self._optimizer = AdamW(
             self._model.parameters(),
@@ -98,7 +99,7 @@ class _Run:
             settings,
             job=job,
             state=self._state,
-            writer=self._writer(),
+            writer=writer_for(settings, job, process.worker),
             events=self._events,
             report_progress=self._report_progress,
         )
@@ -116,16 +117,37 @@ class _Run:
                 self._process.stop.requested = True
                 self._save_and_wait(step)
                 return
-        self._checkpointer.wait()
+        self._save_the_end()
         self._events.record("run_finished", digest=self._state.digest())
+        self._process.stop.is_finished = True
+        # No rank leaves before all have come this far: one that then died alone could not
+        # be replaced, for those that had left would not come back.
+        self._job.everyone(True)
+
+    def _save_the_end(self) -> None:
+        """The last step must be durable before the run may call itself finished."""
+        step = self._settings.max_steps
+        if self._settings.checkpoint.mode is CheckpointMode.NONE:
+            return
+        self._checkpointer.wait(within=self._process.timeouts.barrier_seconds)
+        if self._checkpointer.committed_step != step:
+            self._checkpointer.save(step)
+            self._checkpointer.wait(within=self._process.timeouts.barrier_seconds)
+        if self._checkpointer.committed_step != step:
+            raise LastSaveFailed(f"step {step} is done but could not be saved, twice")
 
     def restore(self) -> int:
         """The last step that need not be done again; 0 where nothing was saved yet."""
         started = time.monotonic()
         step = self._checkpointer.restore()
+        if step > self._settings.max_steps:
+            raise CannotTrain(
+                f"the newest checkpoint is of step {step} and max_steps is "
+                f"{self._settings.max_steps}; raise max_steps, or give the run a new id"
+            )
         if step == 0 and self._settings.model.weights:
             weights = self._settings.model.weights
-            _usable(lambda: load_weights(self._model, weights))
+            usable(lambda: load_weights(self._model, weights))
         self._events.step = step
         self._events.record(
             "restored",
@@ -137,14 +159,14 @@ class _Run:
     def _step(self, step: int) -> Votes:
         started = time.monotonic()
         seed_random_numbers(self._settings.model.seed, step=step, rank=self._job.rank)
-        ids, tokens = self._batches.batch(step, self._job.rank, self._job.world_size)
+        job = self._job
+        ids, tokens = usable(lambda: self._batches.batch(step, job.rank, job.world_size))
         loss = self._loss(tokens.to(self._job.device))
         loss.backward()
         self._injector.fire_due(step, self._record_fault)
         self._update(step)
         agreed = self._agree(loss)
-        self._checkpointer.advance(agreed)
-        stall = self._checkpointer.save(step) if self._checkpointer.due(step) else 0.0
+        stall = self._look_after_saves(step, agreed)
         self._report_progress()
         self._events.step = step
         self._events.record(
@@ -155,6 +177,22 @@ class _Run:
             sample_ids=list(ids),
         )
         return agreed
+
+    def _look_after_saves(self, step: int, agreed: Votes) -> float:
+        """Commit what has become durable and begin what is due; the seconds that it took."""
+        began = time.monotonic()
+        self._checkpointer.advance(agreed)
+        if not self._checkpointer.due(step):
+            return time.monotonic() - began
+        blocks = self._settings.checkpoint.mode is CheckpointMode.SYNC
+        timeouts = self._process.timeouts
+        if blocks:
+            self._process.watchdog.expect_progress(within=timeouts.barrier_seconds)
+            self._job.allow_long_phase(timeouts)
+        self._checkpointer.save(step)
+        if blocks:
+            self._job.expect_progress(timeouts)
+        return time.monotonic() - began
 
     def _loss(self, tokens: Tensor) -> Tensor:
         """Mean cross-entropy of this rank's tokens, those of padding left out."""
@@ -203,20 +241,3 @@ class _Run:
 
     def _record_fault(self, fault: Fault) -> None:
         self._events.record("fault_injected", kind=fault.kind.value, fault=fault.name)
-
-    def _writer(self) -> ShardWriter:
-        if self._settings.checkpoint.mode is not CheckpointMode.ASYNC:
-            return SyncWriter(self._job.rank)
-        from trainer.checkpoint.async_writer import AsyncWriter
-
-        return AsyncWriter(
-            self._process.worker, rank=self._job.rank, world_size=self._job.world_size
-        )
-
-
-def _usable(open_it: Callable[[], T]) -> T:
-    """What ``open_it`` returns; input that cannot be used ends the run, not this attempt."""
-    try:
-        return open_it()
-    except ValueError as error:
-        raise CannotTrain(str(error)) from error

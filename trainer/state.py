@@ -81,7 +81,7 @@ def _mixed_sum(tensor: Tensor) -> int:
         chunk = words[start : start + _DIGEST_CHUNK].to(torch.int64)
         position = torch.arange(start, start + chunk.numel(), device=chunk.device)
         mixed = (chunk ^ (position * 0x9E3779B97F4A7C1)) * 0x2545F4914F6CDD1D
-        mixed = (mixed ^ (mixed >> 29)) * 0x369DEA0F31A53F85
+        mixed = (mixed ^ ((mixed >> 29) & 0x7FFFFFFFF)) * 0x369DEA0F31A53F85
         total += int(mixed.sum().item())
     return (total + 2**63) % 2**64 - 2**63
 

@@ -19,6 +19,9 @@ class StopSignal:
 
     def __init__(self, watchdog: Watchdog) -> None:
         self.requested = False
+        self.is_finished = False
+        """The run's last step is saved: whoever is told to stop now has succeeded."""
+
         self._watchdog = watchdog
         self._stepping = False
         signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -38,5 +41,7 @@ class StopSignal:
 
     def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
         self.requested = True
+        if self.is_finished:
+            return
         if not self._stepping or self._watchdog.seems_hung():
             os._exit(STOPPED_BY_SIGTERM)

@@ -85,7 +85,7 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     except BaseException:
         logger.exception("Training failed")
         _end_now(process, 1)
-    _end_now(process, exit_codes.STOPPED_BY_SIGTERM if process.stop.requested else 0)
+    _end_now(process, 0 if process.stop.is_finished else exit_codes.STOPPED_BY_SIGTERM)
 
 
 def _attempt(

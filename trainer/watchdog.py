@@ -17,18 +17,19 @@ class Watchdog:
         self._file = stacks.open("a")
         self._seconds = seconds
         self._exits = exits
-        self._last_progress = time.monotonic()
+        self._due = time.monotonic() + seconds
+        self._since = time.monotonic()
 
     def expect_progress(self, within: float | None = None) -> None:
         """Progress was made; the next is due ``within`` seconds, or the ordinary deadline."""
-        self._last_progress = time.monotonic()
-        faulthandler.dump_traceback_later(
-            within or self._seconds, exit=self._exits, file=self._file
-        )
+        seconds = within or self._seconds
+        self._since = time.monotonic()
+        self._due = self._since + seconds
+        faulthandler.dump_traceback_later(seconds, exit=self._exits, file=self._file)
 
     def seems_hung(self) -> bool:
-        """No progress for half the deadline, which is many times a step."""
-        return time.monotonic() - self._last_progress > self._seconds / 2
+        """No progress for half of the time that it may take, which is many times a step."""
+        return time.monotonic() > (self._since + self._due) / 2
 
     def stop(self) -> None:
         faulthandler.cancel_dump_traceback_later()

@@ -9,6 +9,7 @@ Not covered yet: free space is not checked ahead; shards are not replicated.
 
 import json
 import logging
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,9 @@ class Checkpointer:
         self._saving: Path | None = None
         self._step = 0
         self._begun_at = 0.0
+        self.committed_step = 0
+        """The newest step that this attempt has committed; the same on every rank."""
+
         self._too_late = ""
 
     def due(self, step: int) -> bool:
@@ -115,18 +119,23 @@ class Checkpointer:
             return
         if agreed.failed:
             self._drop(self._writer.failure() or self._too_late or "another rank's part failed")
+        elif problem := self._commit(self._saving):
+            self._drop(problem)
         else:
-            self._commit(self._saving)
+            self.committed_step = self._step
         self._saving = None
 
-    def wait(self) -> None:
-        """Return once the save in flight is committed or dropped; within ``drain_seconds``."""
-        limit = self._settings.timeouts.drain_seconds
+    def wait(self, within: float | None = None) -> None:
+        """Return once the save in flight is committed or dropped; ``within`` seconds at most.
+
+        Without ``within``, ``drain_seconds`` is the limit.
+        """
+        limit = within or self._settings.timeouts.drain_seconds
         deadline = time.monotonic() + limit
         while self._saving is not None:
             votes = self.votes()
             if votes.writing and time.monotonic() > deadline:
-                self._too_late = f"not durable within timeouts.drain_seconds, {limit:g} s"
+                self._too_late = f"not durable within {limit:g} s"
                 votes = Votes(failed=1.0)
             self.advance(self._job.agree(votes))
             self._report_progress()  # a long wait for storage is no hang
@@ -154,16 +163,22 @@ class Checkpointer:
         )
         self._events.record("checkpoint_failed", step=self._step, reason=reason)
         self._writer.abandon()
+        if self._job.rank == 0 and self._saving is not None:
+            # It holds no checkpoint, and its space may be what the next save needs.
+            shutil.rmtree(self._saving, ignore_errors=True)
 
-    def _commit(self, folder: Path) -> None:
+    def _commit(self, folder: Path) -> str:
+        """Commit on rank 0; on every rank what prevented it, or nothing."""
         files: list[Any] | None = [None] * self._job.world_size if self._job.rank == 0 else None
         try:
             own, problem = self._writer.finish(), ""
         except OSError as error:
             own, problem = [], str(error)
         dist.gather_object((own, problem), files, dst=0)
-        if files is None:
-            return
+        problem = self._commit_record(folder, files) if files is not None else ""
+        return self._job.from_rank_zero(problem)
+
+    def _commit_record(self, folder: Path, files: list[Any]) -> str:
         problems = [why for _, why in files if why]
         record = CommitRecord(
             step=self._step,
@@ -172,13 +187,12 @@ class Checkpointer:
             fingerprint=fingerprint(self._settings),
             files=tuple(file for rank_files, _ in files for file in rank_files),
         )
+        if problems:
+            return "; ".join(problems)
         try:
-            if problems:
-                raise OSError("; ".join(problems))
             layout.commit(folder, record)
         except OSError as error:
-            self._drop(str(error))
-            return
+            return str(error)
         seconds = time.monotonic() - self._begun_at
         self._events.record("checkpoint_committed", step=self._step, save_seconds=seconds)
         layout.clean_up(
@@ -186,6 +200,7 @@ class Checkpointer:
             keep_latest=self._settings.checkpoint.keep_latest,
             attempt=self._events.attempt,
         )
+        return ""
 
     def _why_unusable(self, checkpoint: Checkpoint) -> str | None:
         """What all ranks together find wrong with it. Collective: each reads its share."""

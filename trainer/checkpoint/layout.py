@@ -100,12 +100,16 @@ def committed(root: Path) -> list[Checkpoint]:
 
 
 def what_is_damaged(checkpoint: Checkpoint, files: Iterable[FileRecord]) -> str | None:
-    """The first of ``files`` that is not as the record says, in words; None if all are."""
+    """The first of ``files`` that is not as the record says, in words; None if all are.
+
+    Raises:
+        OSError: the storage fails to answer, which says nothing about the checkpoint.
+    """
     for expected in files:
         try:
             actual = record_file(checkpoint.path / expected.name)
-        except OSError as error:
-            return f"{expected.name} cannot be read ({error.strerror})"
+        except FileNotFoundError:
+            return f"{expected.name} is missing"
         if actual.size_bytes != expected.size_bytes:
             return f"{expected.name} has {actual.size_bytes} of {expected.size_bytes} bytes"
         if actual.crc32 != expected.crc32:

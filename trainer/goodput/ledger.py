@@ -94,7 +94,8 @@ def account_for(events: Sequence[Event], *, reference_step_seconds: float | None
     step_seconds = reference_step_seconds
     if step_seconds is None:
         step_seconds = _median_step_seconds(kept)
-    stalls = _slowest_rank(events, "checkpoint_begun", "stall_seconds")
+    num_saves = len(_slowest_rank(events, "checkpoint_begun", "stall_seconds"))
+    stall = sum(each.stall_seconds for attempt in attempts for each in attempt.executions)
     return Account(
         wall_seconds=ended - began,
         seconds_by_bin=seconds_by_bin(segments, began, ended),
@@ -104,8 +105,8 @@ def account_for(events: Sequence[Event], *, reference_step_seconds: float | None
         max_attempt=max((attempt.number for attempt in attempts), default=0),
         steps_kept=len(kept),
         steps_redone=num_executions - len(kept),
-        num_saves=len(stalls),
-        stall_seconds_per_save=_mean(stalls),
+        num_saves=num_saves,
+        stall_seconds_per_save=stall / num_saves if num_saves else None,
         save_seconds=_mean(_slowest_rank(events, "checkpoint_committed", "save_seconds")),
         goodput_fraction=_goodput(len(kept), step_seconds, ended - began),
         step_seconds=step_seconds,
