@@ -11,11 +11,11 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from infra.settings import InfraSettings
+from trainer.refusals import explain
 from trainer.settings import (
     RecoveryLayer,
     SettingsError,
     TrainerSettings,
-    explain,
     with_changes,
 )
 from workloads.settings import RunName, RunSettings

@@ -13,7 +13,8 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt, ValidationError
 from torch import Tensor
 
-from trainer.settings import Settings, explain
+from trainer.refusals import explain
+from trainer.settings import Settings
 
 MANIFEST_NAME = "dataset.json"
 TOKENS_NAME = "tokens.bin"

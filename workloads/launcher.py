@@ -91,7 +91,7 @@ def container_command(
 
 
 def launcher_environment(settings: TrainerSettings, timeouts: Timeouts) -> dict[str, str]:
-    """What torchrun takes from its environment, because only recent ones have an option for it."""
+    """What torchrun takes from its environment, from torch 2.12 on; older ones ignore it."""
     if settings.recovery.layer is RecoveryLayer.IN_JOB:
         return {}
     # Without it torchrun kills the ranks 30 s after SIGTERM, however long the pod may drain.
