@@ -155,7 +155,7 @@ def save_without_room_on_rank_zero(job: Job, settings: TrainerSettings) -> None:
 def test_a_commit_that_finds_no_room_drops_the_save(crew: Crew, tmp_path: Path) -> None:
     settings = settings_for(tmp_path, "async")
     crew.call(save_without_room_on_rank_zero, settings)
-    ((rank, step, reason),) = failures(settings)
-    assert (rank, step) == (0, 10)
-    assert "File too large" in reason
+    failed = failures(settings)
+    assert {(rank, step) for rank, step, _ in failed} == {(0, 10), (1, 10)}
+    assert all("File too large" in reason for _, _, reason in failed)
     assert committed_steps(settings) == [20]

@@ -87,7 +87,7 @@ def test_when_all_are_damaged_each_is_named_with_the_reason(crew: Crew, tmp_path
     first, second = crew.call(refusal, settings)
     assert first == second
     assert f"{newest}: __1_0.distcp has 1000 of" in first
-    assert f"{oldest.name}: .metadata cannot be read (No such file or directory)" in first
+    assert f"{oldest.name}: .metadata is missing" in first
     assert "give the run a new id to start over" in first
 
 
