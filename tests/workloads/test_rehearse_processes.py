@@ -127,6 +127,18 @@ open('/fsx/up').read()
     assert not is_alive(int((fsx / "pid").read_text()))
 
 
+def test_semaphores_of_a_pod_that_left_in_a_hurry_go_with_it(places: Places, fsx: Path) -> None:
+    script = (
+        "import multiprocessing, os, pathlib\n"
+        "semaphore = multiprocessing.get_context('spawn').Semaphore()\n"
+        "pathlib.Path('/fsx/name').write_text(semaphore._semlock.name)\n"
+        "os._exit(0)\n"
+    )
+    assert run(places, script).outcome == "complete"
+    name = (fsx / "name").read_text()
+    assert not Path(f"/dev/shm/sem.{name.removeprefix('/')}").exists()
+
+
 def test_a_deleted_pod_may_use_its_grace_period_to_save(places: Places, fsx: Path) -> None:
     os.mkfifo(fsx / "up")
     script = f"""

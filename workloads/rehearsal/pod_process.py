@@ -26,6 +26,7 @@ from workloads.rehearsal.pod_plan import PodPlan
 
 MARK = "STEADFAST_POD"
 KILL_PATIENCE_SECONDS = 10.0
+TRACKER_PATIENCE_SECONDS = 3.0
 PID_1_SIGNAL_EXIT_CODE = 128
 """A process that a signal ended is reported as this plus the signal's number."""
 
@@ -81,21 +82,31 @@ class PodProcess:
 def kill_marked(mark: str) -> None:
     """SIGKILL every process that carries ``mark``, until none is left.
 
+    Python's resource trackers end by themselves once the processes they serve are dead, and
+    first unlink what those left in /dev/shm. A container's goes with it; this computer's stays,
+    so they are given time.
+
     Raises:
         RuntimeError: one of them does not die, as in uninterruptible sleep.
     """
     deadline = time.monotonic() + KILL_PATIENCE_SECONDS
+    trackers_deadline = time.monotonic() + TRACKER_PATIENCE_SECONDS
     # A process in the middle of an exec shows no environment for an instant: look twice.
     num_clean = 0
     while num_clean < 2:
         with _marked(mark.encode()) as found:
             num_clean = 0 if found else num_clean + 1
-            for descriptor in found:
+            trackers = {d for d in found if _is_resource_tracker(found[d])}
+            if time.monotonic() > trackers_deadline:
+                trackers = set()
+            for descriptor in found.keys() - trackers:
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            for descriptor in found:
+            for descriptor in found.keys() - trackers:
                 if not wait_readable([descriptor], deadline - time.monotonic()):
                     raise RuntimeError(f"a process with {mark} does not die; see ps axe")
+            for descriptor in trackers:
+                wait_readable([descriptor], trackers_deadline - time.monotonic())
 
 
 def wait_readable(descriptors: Iterable[int], seconds: float) -> set[int]:
@@ -107,10 +118,17 @@ def wait_readable(descriptors: Iterable[int], seconds: float) -> set[int]:
     return {descriptor for descriptor, _ in poller.poll(max(seconds, 0.0) * 1000.0)}
 
 
+def _is_resource_tracker(process: Path) -> bool:
+    try:
+        return b"multiprocessing.resource_tracker" in (process / "cmdline").read_bytes()
+    except OSError:
+        return False  # it is gone
+
+
 @contextmanager
-def _marked(mark: bytes) -> Iterator[list[int]]:
-    """Descriptors of the processes that carry ``mark``, which no reuse of a pid can confuse."""
-    found: list[int] = []
+def _marked(mark: bytes) -> Iterator[dict[int, Path]]:
+    """The processes that carry ``mark``, by descriptors that no reuse of a pid confuses."""
+    found: dict[int, Path] = {}
     try:
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -120,7 +138,7 @@ def _marked(mark: bytes) -> Iterator[list[int]]:
             except OSError:
                 continue  # it is gone
             if _carries(entry, mark):
-                found.append(descriptor)
+                found[descriptor] = entry
             else:
                 os.close(descriptor)
         yield found
