@@ -11,7 +11,6 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class InstanceType:
     name: str
-    family: str
     num_gpus: int
     gpu_model: str
     num_efa: int
@@ -30,7 +29,6 @@ class InstanceType:
     hugepages_mib: int
     """2 MiB pages that the EFA driver sets aside on the node, as one pod asks for them."""
 
-    gpu_direct_rdma: bool
     local_nvme_gib: int
 
     @property
@@ -55,11 +53,9 @@ def _gpu_node(
     shared_memory_gib: int,
     nvme_gib: int,
     first_efa_card: int = 0,
-    gpu_direct_rdma: bool = True,
 ) -> InstanceType:
     return InstanceType(
         name=name,
-        family=name.partition(".")[0],
         num_gpus=gpus,
         gpu_model=model,
         num_efa=efa,
@@ -70,7 +66,6 @@ def _gpu_node(
         pod_memory_gib=pod_memory_gib,
         shared_memory_gib=shared_memory_gib,
         hugepages_mib=5120 if efa else 0,
-        gpu_direct_rdma=gpu_direct_rdma,
         local_nvme_gib=nvme_gib,
     )
 
@@ -103,16 +98,16 @@ _KNOWN = (
     ),
     _gpu_node(
         "g5.8xlarge", gpus=1, model="A10G", efa=1, cards=1, vcpus=32,
-        pod_memory_gib=104, shared_memory_gib=40, nvme_gib=830, gpu_direct_rdma=False,
+        pod_memory_gib=104, shared_memory_gib=40, nvme_gib=830,
     ),
     _gpu_node(
         "g5.48xlarge", gpus=8, model="A10G", efa=1, cards=1, vcpus=192,
-        pod_memory_gib=680, shared_memory_gib=200, nvme_gib=7000, gpu_direct_rdma=False,
+        pod_memory_gib=680, shared_memory_gib=200, nvme_gib=7000,
     ),
     InstanceType(
-        name="m7i.2xlarge", family="m7i", num_gpus=0, gpu_model="", num_efa=0,
+        name="m7i.2xlarge", num_gpus=0, gpu_model="", num_efa=0,
         num_network_cards=1, first_efa_card=0, vcpus=8, pod_cpus=6, pod_memory_gib=24,
-        shared_memory_gib=4, hugepages_mib=0, gpu_direct_rdma=False, local_nvme_gib=0,
+        shared_memory_gib=4, hugepages_mib=0, local_nvme_gib=0,
     ),
 )
 # fmt: on

@@ -80,12 +80,17 @@ def read_events(run_directory: Path) -> list[Event]:
     return sorted(_lines(run_directory), key=lambda event: float(event["wall"]))
 
 
+def parse_event(line: bytes) -> Event | None:
+    """The event that a line holds; None if it is torn or no event."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "name" in event and "wall" in event else None
+
+
 def _lines(run_directory: Path) -> Iterator[Event]:
     for path in sorted((run_directory / "events").glob("*.jsonl")):
         for line in path.read_bytes().splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and "name" in event and "wall" in event:
+            if event := parse_event(line):
                 yield event

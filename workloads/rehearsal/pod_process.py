@@ -62,10 +62,6 @@ class PodProcess:
                 ) from error
         self.descriptor = os.pidfd_open(self._process.pid)
 
-    @property
-    def has_exited(self) -> bool:
-        return self._process.poll() is not None
-
     def terminate(self) -> None:
         """What the kubelet does first: SIGTERM to the first process alone."""
         self._process.terminate()

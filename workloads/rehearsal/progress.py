@@ -1,13 +1,12 @@
 """How far a run has come, from the events that its ranks and pods write while it runs."""
 
-import json
 import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.events import Event
+from trainer.events import Event, parse_event
 
 REASON_WIDTH = 80
 
@@ -69,11 +68,7 @@ class EventTail:
                 lines.pop()  # still being written
             self._offsets[path] = self._offsets.get(path, 0) + sum(map(len, lines))
             for line in lines:
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(event, dict) and "name" in event and "wall" in event:
+                if event := parse_event(line):
                     yield event
 
 
