@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from infra.node_groups import NodeGroup
 from infra.settings import InfraSettings
 from trainer.refusals import explain
 from trainer.settings import (
@@ -61,12 +62,22 @@ class Deployment(InfraSettings):
 
     @model_validator(mode="after")
     def _runs_fit_the_cluster(self) -> Self:
+        known = ", ".join(self.node_groups)
         for name, run in self.runs.items():
-            if run.num_nodes > self.gpu_nodes.num_nodes:
+            if run.node_group is None and len(self.node_groups) > 1:
                 raise ValueError(
-                    f"run {name!r} needs {run.num_nodes} nodes but the cluster has "
-                    f"{self.gpu_nodes.num_nodes}; lower runs.{name}.num_nodes or raise "
-                    "gpu_nodes.num_nodes"
+                    f"run {name!r} does not say on which nodes; "
+                    f"add runs.{name}.node_group, one of: {known}"
+                )
+            if run.node_group is not None and run.node_group not in self.node_groups:
+                raise ValueError(
+                    f"run {name!r} wants node group {run.node_group!r}; there are: {known}"
+                )
+            group, has = self.group_name(name), self.nodes_of(name).num_nodes
+            if run.num_nodes > has:
+                raise ValueError(
+                    f"run {name!r} needs {run.num_nodes} nodes but node group {group!r} has "
+                    f"{has}; lower runs.{name}.num_nodes or raise node_groups.{group}.num_nodes"
                 )
         return self
 
@@ -75,6 +86,13 @@ class Deployment(InfraSettings):
         for name in self.runs:
             self.trainer_settings(name)
         return self
+
+    def group_name(self, run_name: str) -> str:
+        """The node group that ``run_name`` trains on: its own choice, or the only one."""
+        return self.runs[run_name].node_group or next(iter(self.node_groups))
+
+    def nodes_of(self, run_name: str) -> NodeGroup:
+        return self.node_groups[self.group_name(run_name)]
 
     def trainer_settings(self, run_name: str) -> TrainerSettings:
         """What the trainer of ``run_name`` is told, complete.
@@ -91,13 +109,13 @@ class Deployment(InfraSettings):
         values = {
             **self.trainer,
             "run_directory": str(FSX_MOUNT / "runs" / f"{run_name}-{run.id}"),
-            "device": self.gpu_nodes.hardware.device,
+            "device": self.nodes_of(run_name).hardware.device,
         }
         try:
             settings = TrainerSettings.model_validate(with_changes(values, run.change))
         except ValidationError as error:
             raise ValueError(_in_run(run_name, error)) from error
-        world_size = run.num_nodes * self.gpu_nodes.hardware.workers_per_node
+        world_size = run.num_nodes * self.nodes_of(run_name).hardware.workers_per_node
         if settings.data.global_batch_size % world_size:
             raise ValueError(
                 f"run {run_name!r}: data.global_batch_size {settings.data.global_batch_size} "

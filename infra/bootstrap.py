@@ -14,6 +14,7 @@ from infra.hardware import InstanceType
 
 GPU_PRESENT_LABEL = "nvidia.com/gpu.present"
 EFA_PRESENT_LABEL = "vpc.amazonaws.com/efa.present"
+GROUP_LABEL = "steadfast/node-group"
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 _BOUNDARY = "==steadfast=="
@@ -50,9 +51,9 @@ class ClusterAddress:
     """The cluster's own; another one leaves pods without DNS, and nothing says why."""
 
 
-def node_user_data(cluster: ClusterAddress, hardware: InstanceType) -> str:
+def node_user_data(cluster: ClusterAddress, *, group: str, hardware: InstanceType) -> str:
     """The whole user data, not yet encoded. Its values may be tokens of another tool."""
-    parts = [("application/node.eks.aws", node_config(cluster, hardware))]
+    parts = [("application/node.eks.aws", node_config(cluster, group=group, hardware=hardware))]
     if hardware.num_efa:
         parts.append(('text/x-shellscript; charset="us-ascii"', _efa_script(hardware)))
     body = "".join(f"--{_BOUNDARY}\nContent-Type: {kind}\n\n{text}\n" for kind, text in parts)
@@ -60,24 +61,21 @@ def node_user_data(cluster: ClusterAddress, hardware: InstanceType) -> str:
     return f"{header}{body}--{_BOUNDARY}--\n"
 
 
-def node_config(cluster: ClusterAddress, hardware: InstanceType) -> str:
+def node_config(cluster: ClusterAddress, *, group: str, hardware: InstanceType) -> str:
     """The NodeConfig that nodeadm reads, as YAML."""
-    labels = ",".join(f"{key}={value}" for key, value in node_labels(hardware).items())
-    kubelet: dict[str, Any] = {}
+    labels = ",".join(f"{key}={value}" for key, value in node_labels(group, hardware).items())
+    kubelet: dict[str, Any] = {"flags": [f"--node-labels={labels}"]}
     if hardware.num_gpus:
         kubelet["config"] = {"registerWithTaints": [dict(GPU_TAINT)]}
-    if labels:
-        kubelet["flags"] = [f"--node-labels={labels}"]
     spec: dict[str, Any] = {
         "cluster": {
             "name": cluster.name,
             "apiServerEndpoint": cluster.endpoint,
             "certificateAuthority": cluster.certificate_authority,
             "cidr": cluster.service_cidr,
-        }
+        },
+        "kubelet": kubelet,
     }
-    if kubelet:
-        spec["kubelet"] = kubelet
     if hardware.local_nvme_gib:
         # One striped volume under containerd and the kubelet: images and scratch stay off EBS.
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
@@ -86,13 +84,13 @@ def node_config(cluster: ClusterAddress, hardware: InstanceType) -> str:
     return yaml.safe_dump(document, sort_keys=False, width=float("inf"))
 
 
-def node_labels(hardware: InstanceType) -> dict[str, str]:
-    """Labels by which the device plugins find their nodes; a label that would be false is absent.
+def node_labels(group: str, hardware: InstanceType) -> dict[str, str]:
+    """Labels by which pods and device plugins find their nodes; none that would be false.
 
     The NVIDIA plugin runs nowhere without its label. The EFA plugin exits on a
     node that has no EFA device, whatever the instance type could have.
     """
-    labels = {}
+    labels = {GROUP_LABEL: group}
     if hardware.num_gpus:
         labels[GPU_PRESENT_LABEL] = "true"
     if hardware.num_efa:

@@ -17,6 +17,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra import names
 from infra.base import DeploymentStack
 from infra.network import NetworkStack
 from infra.roles import node_role, pod_identity_role
@@ -30,7 +31,7 @@ class ClusterStack(DeploymentStack):
     """Publishes the cluster. What runs on it beside its add-ons belongs to later stacks."""
 
     def __init__(self, scope: Construct, *, settings: InfraSettings, network: NetworkStack) -> None:
-        super().__init__(scope, "cluster", settings=settings)
+        super().__init__(scope, names.CLUSTER, settings=settings)
         self._cluster = self._control_plane(settings, network)
         # Its Python type lacks one member of the interface that it implements.
         self.cluster = cast(eks.ICluster, self._cluster)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 class InstanceType:
     name: str
     num_gpus: int
-    gpu_model: str
     num_efa: int
     num_network_cards: int
     first_efa_card: int
@@ -45,7 +44,6 @@ def _gpu_node(
     name: str,
     *,
     gpus: int,
-    model: str,
     efa: int,
     cards: int,
     vcpus: int,
@@ -57,7 +55,6 @@ def _gpu_node(
     return InstanceType(
         name=name,
         num_gpus=gpus,
-        gpu_model=model,
         num_efa=efa,
         num_network_cards=cards,
         first_efa_card=first_efa_card,
@@ -73,39 +70,39 @@ def _gpu_node(
 # fmt: off
 _KNOWN = (
     _gpu_node(
-        "p5.48xlarge", gpus=8, model="H100", efa=32, cards=32, vcpus=192,
+        "p5.48xlarge", gpus=8, efa=32, cards=32, vcpus=192,
         pod_memory_gib=1840, shared_memory_gib=800, nvme_gib=28300,
     ),
     _gpu_node(
-        "p5e.48xlarge", gpus=8, model="H200", efa=32, cards=32, vcpus=192,
+        "p5e.48xlarge", gpus=8, efa=32, cards=32, vcpus=192,
         pod_memory_gib=1840, shared_memory_gib=800, nvme_gib=28300,
     ),
     _gpu_node(
-        "p5en.48xlarge", gpus=8, model="H200", efa=16, cards=16, vcpus=192,
+        "p5en.48xlarge", gpus=8, efa=16, cards=16, vcpus=192,
         pod_memory_gib=1840, shared_memory_gib=800, nvme_gib=28300,
     ),
     _gpu_node(
-        "p6-b200.48xlarge", gpus=8, model="B200", efa=8, cards=8, vcpus=192,
+        "p6-b200.48xlarge", gpus=8, efa=8, cards=8, vcpus=192,
         pod_memory_gib=1840, shared_memory_gib=800, nvme_gib=28300,
     ),
     _gpu_node(
-        "p6-b300.48xlarge", gpus=8, model="B300", efa=16, cards=17, first_efa_card=1, vcpus=192,
+        "p6-b300.48xlarge", gpus=8, efa=16, cards=17, first_efa_card=1, vcpus=192,
         pod_memory_gib=3700, shared_memory_gib=1600, nvme_gib=28300,
     ),
     _gpu_node(
-        "p4de.24xlarge", gpus=8, model="A100", efa=4, cards=4, vcpus=96,
+        "p4de.24xlarge", gpus=8, efa=4, cards=4, vcpus=96,
         pod_memory_gib=1020, shared_memory_gib=400, nvme_gib=7400,
     ),
     _gpu_node(
-        "g5.8xlarge", gpus=1, model="A10G", efa=1, cards=1, vcpus=32,
+        "g5.8xlarge", gpus=1, efa=1, cards=1, vcpus=32,
         pod_memory_gib=104, shared_memory_gib=40, nvme_gib=830,
     ),
     _gpu_node(
-        "g5.48xlarge", gpus=8, model="A10G", efa=1, cards=1, vcpus=192,
+        "g5.48xlarge", gpus=8, efa=1, cards=1, vcpus=192,
         pod_memory_gib=680, shared_memory_gib=200, nvme_gib=7000,
     ),
     InstanceType(
-        name="m7i.2xlarge", num_gpus=0, gpu_model="", num_efa=0,
+        name="m7i.2xlarge", num_gpus=0, num_efa=0,
         num_network_cards=1, first_efa_card=0, vcpus=8, pod_cpus=6, pod_memory_gib=24,
         shared_memory_gib=4, hugepages_mib=0, local_nvme_gib=0,
     ),

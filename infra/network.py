@@ -13,6 +13,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from infra import names
 from infra.base import DeploymentStack
 from infra.security import ALL_TRAFFIC, LUSTRE_TRAFFIC, Group, allow_in, allow_out
 from infra.settings import InfraSettings
@@ -30,7 +31,7 @@ class NetworkStack(DeploymentStack):
     def __init__(self, scope: Construct, *, settings: InfraSettings) -> None:
         # The training zone comes first because the only NAT gateway is made in the first zone.
         self._zones = [settings.training_zone, settings.second_zone]
-        super().__init__(scope, "network", settings=settings)
+        super().__init__(scope, names.NETWORK, settings=settings)
         self.vpc = self._vpc(settings)
         self.training_subnet = next(
             subnet

@@ -11,6 +11,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
+from infra import names
 from infra.base import DeploymentStack
 from infra.bootstrap import EFA_PRESENT_LABEL, GPU_TAINT
 from infra.cluster import ClusterStack
@@ -39,12 +40,12 @@ class PlatformStack(DeploymentStack):
         cluster: ClusterStack,
         storage: StorageStack,
     ) -> None:
-        super().__init__(scope, "platform", settings=settings)
-        hardware = settings.gpu_nodes.hardware
+        super().__init__(scope, names.PLATFORM, settings=settings)
+        groups = settings.node_groups.values()
         self._cluster = cluster.cluster
-        if hardware.num_gpus:
+        if any(group.hardware.num_gpus for group in groups):
             self._nvidia_plugin()
-        if hardware.num_efa:
+        if any(group.hardware.num_efa for group in groups):
             self._efa_plugin(settings)
         namespace = self._apply("Namespace", [namespace_manifest(settings)])
         volume = self._apply("Volume", volume_manifests(settings, storage))
@@ -63,6 +64,7 @@ class PlatformStack(DeploymentStack):
         )
 
     def _efa_plugin(self, settings: InfraSettings) -> None:
+        types = {g.instance_type for g in settings.node_groups.values() if g.hardware.num_efa}
         self._helm(
             "aws-efa-k8s-device-plugin",
             repository="https://aws.github.io/eks-charts",
@@ -71,7 +73,7 @@ class PlatformStack(DeploymentStack):
                 "tolerations": [GPU_TOLERATION],  # none by default: it would run on no GPU node
                 "nodeSelector": {EFA_PRESENT_LABEL: "true"},
                 # The chart's own list of types lags behind new ones.
-                "supportedInstanceLabels": {"values": [settings.gpu_nodes.instance_type]},
+                "supportedInstanceLabels": {"values": sorted(types)},
             },
         )
 

@@ -4,6 +4,7 @@ from aws_cdk import CfnOutput, Duration, RemovalPolicy
 from aws_cdk import aws_ecr as ecr
 from constructs import Construct
 
+from infra import names
 from infra.base import DeploymentStack
 from infra.settings import InfraSettings
 
@@ -13,7 +14,7 @@ DAYS_UNTAGGED = 7
 
 class RegistryStack(DeploymentStack):
     def __init__(self, scope: Construct, *, settings: InfraSettings) -> None:
-        super().__init__(scope, "registry", settings=settings)
+        super().__init__(scope, names.REGISTRY, settings=settings)
         repository = ecr.Repository(
             self,
             "Repository",

@@ -4,31 +4,27 @@ Every name that a chart needs later (namespace, claim, repository, labels) is
 chosen here, and the stacks create it under that name: names flow down.
 """
 
-import difflib
 import ipaddress
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from infra.efa import Layout, plan_interfaces
-from infra.hardware import CATALOG, InstanceType
+from infra.fields import DnsLabel, GroupName, PositiveInt, Settings
+from infra.node_groups import NodeGroup, SystemNodes
 
 OLDEST_KUBERNETES_MINOR = 34
 NEWEST_KUBERNETES_MINOR = 36
 LARGEST_VPC_PREFIX = 16
 SMALLEST_VPC_PREFIX = 18
 
-# Strict, because pydantic's own takes True for 1, and YAML reads an unquoted yes as True.
-PositiveInt = Annotated[int, Field(strict=True, gt=0)]
-DnsLabel = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
-ReservationId = Annotated[str, Field(pattern=r"^cr-[0-9a-f]{17}$")]
+Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")]
 PrincipalArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:(role|user)/.+$")]
-
-
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+RepositoryName = Annotated[str, Field(pattern=r"^[a-z0-9]+([._/-][a-z0-9]+)*$", max_length=256)]
+Bucket = Annotated[
+    str, Field(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?$")
+]
 
 
 class NetworkSettings(Settings):
@@ -38,6 +34,9 @@ class NetworkSettings(Settings):
 
     public_endpoint_cidrs: tuple[str, ...] = ()
     """Who may reach the Kubernetes API from outside the VPC; nobody by default."""
+
+    interface_endpoints: bool = False
+    """Reach the services of AWS (ECR, EC2, STS, ...) inside the VPC, without the NAT gateway."""
 
     @field_validator("vpc_cidr", "service_cidr")
     @classmethod
@@ -70,67 +69,18 @@ class NetworkSettings(Settings):
         return self
 
 
-class OnDemand(Settings):
-    kind: Literal["on-demand"]
-    placement_group: bool = True
-    """Pack the nodes close together; right for on-demand capacity."""
-
-
-class Reservation(Settings):
-    kind: Literal["reservation"]
-    reservation_id: ReservationId
-    placement_group: bool = False
-    """Only if the reservation itself was made in this group; else no instance ever starts."""
-
-
-class CapacityBlock(Settings):
-    kind: Literal["capacity-block"]
-    reservation_id: ReservationId
-
-
-Capacity = Annotated[OnDemand | Reservation | CapacityBlock, Field(discriminator="kind")]
-
-
-class GpuNodes(Settings):
-    instance_type: str
-    num_nodes: PositiveInt
-    capacity: Capacity
-    efa_layout: Layout = "ena-primary"
-    """Which device carries IP on card 0: an ENA interface (today's guide) or the EFA itself."""
-
-    root_volume_gib: PositiveInt = 500
-    ami_id: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")] | None = None
-    """Pins the image. Without it each deploy takes the newest recommended one."""
-
-    @field_validator("instance_type")
-    @classmethod
-    def _is_in_the_catalog(cls, value: str) -> str:
-        if value not in CATALOG:
-            nearest = difflib.get_close_matches(value, CATALOG, n=1)
-            hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-            raise ValueError(
-                f"instance type {value!r} is not in the catalog; {hint}known: {', '.join(CATALOG)}"
-            )
-        return value
-
-    @model_validator(mode="after")
-    def _has_this_layout(self) -> Self:
-        plan_interfaces(self.hardware, self.efa_layout)
-        return self
-
-    @property
-    def hardware(self) -> InstanceType:
-        return CATALOG[self.instance_type]
-
-
-class SystemNodes(Settings):
-    instance_type: str = "m7i.xlarge"
-    num_nodes: PositiveInt = 2
-
-
 class Storage(Settings):
+    deployment_type: Literal["SCRATCH_2", "PERSISTENT_2"] = "SCRATCH_2"
+    """SCRATCH_2 keeps no copy: a lost file server loses its data. PERSISTENT_2 replaces it."""
+
     size_gib: PositiveInt = 1200
-    """FSx for Lustre SCRATCH_2 comes in 1,200 GiB or multiples of 2,400 GiB."""
+    """FSx for Lustre on SSD comes in 1,200 GiB or multiples of 2,400 GiB; it can grow later."""
+
+    throughput_mbps_per_tib: Literal[125, 250, 500, 1000] | None = None
+    """MB/s for each TiB, of PERSISTENT_2 alone; SCRATCH_2 always has 200."""
+
+    data_repository: Bucket | None = None
+    """A bucket or prefix, ``s3://bucket/prefix``, that mirrors the file system both ways."""
 
     claim: DnsLabel = "fsx"
     """Name of the PersistentVolumeClaim that every run mounts."""
@@ -142,12 +92,27 @@ class Storage(Settings):
             raise ValueError(f"{value} GiB is not sold; take 1200 or a multiple of 2400")
         return value
 
+    @model_validator(mode="after")
+    def _has_throughput_if_persistent(self) -> Self:
+        persistent = self.deployment_type == "PERSISTENT_2"
+        if persistent and self.throughput_mbps_per_tib is None:
+            raise ValueError(
+                "deployment_type 'PERSISTENT_2' needs throughput_mbps_per_tib; "
+                "add 125, 250, 500 or 1000"
+            )
+        if not persistent and self.throughput_mbps_per_tib is not None:
+            raise ValueError(
+                f"throughput_mbps_per_tib {self.throughput_mbps_per_tib} cannot be chosen for "
+                "'SCRATCH_2'; remove it or take deployment_type 'PERSISTENT_2'"
+            )
+        return self
 
-class Image(Settings):
-    repository: Annotated[str, Field(pattern=r"^[a-z0-9]+([._/-][a-z0-9]+)*$")]
+
+class PinnedImage(Settings):
+    repository: RepositoryName
+    """ECR repository; the registry stack creates it under this name."""
+
     tag: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")]
-    nvrx_version: Literal["0.4.1", "0.6.0", "0.7.0"]
-    """NVIDIA Resiliency Extension in the image; it decides which launcher flags exist."""
 
     @field_validator("tag")
     @classmethod
@@ -157,25 +122,60 @@ class Image(Settings):
         return value
 
 
+class Image(PinnedImage):
+    nvrx_version: Literal["0.4.1", "0.6.0", "0.7.0"]
+    """NVIDIA Resiliency Extension in the image; it decides which launcher flags exist."""
+
+
+class NodeRepair(Settings):
+    """A controller that replaces broken training nodes, which EKS does not do for ours."""
+
+    image: PinnedImage
+    mode: Literal["dry-run", "act"]
+    """``dry-run`` only says what it would do."""
+
+    accelerator_seconds: PositiveInt = 120
+    """How long the monitoring agent must have called the GPUs or the fabric broken."""
+
+    not_ready_seconds: PositiveInt = 300
+    """How long a node must have been silent."""
+
+    max_at_once: PositiveInt = 1
+    """Nodes that may be under repair at the same time, over all groups."""
+
+    max_per_hour: PositiveInt = 3
+    """Beyond it something else is wrong, and a human should look."""
+
+
 class InfraSettings(Settings):
     name: DnsLabel
     """Names the cluster and prefixes every stack."""
 
     account: Annotated[str, Field(pattern=r"^\d{12}$")]
-    region: str
+    region: Region
     training_zone: Zone
     """Zone of the GPU nodes and of the file system: EFA and Lustre do not cross zones well."""
 
     second_zone: Zone
     kubernetes_version: str
+    lifetime: Literal["ephemeral", "durable"]
+    """``durable``: no stack can be deleted, and file system, images and key outlive theirs.
+    ``ephemeral``: deleting the stacks deletes everything, checkpoints and images included."""
+
     network: NetworkSettings = NetworkSettings()
-    gpu_nodes: GpuNodes
+    node_groups: Annotated[dict[GroupName, NodeGroup], Field(min_length=1)]
+    """Training nodes, by the name that a run chooses its group by."""
+
     system_nodes: SystemNodes = SystemNodes()
     storage: Storage = Storage()
     image: Image
+    node_repair: NodeRepair | None = None
     namespace: DnsLabel
     admin_arns: tuple[PrincipalArn, ...] = ()
     """IAM roles or users with full rights in the cluster. Without any, nobody can use kubectl."""
+
+    submitter_arns: tuple[PrincipalArn, ...] = ()
+    """IAM roles or users who may run jobs: the right to edit, in ``namespace`` alone."""
 
     kubectl_provider: bool = True
     """Let a stack install device plugins and the claim; otherwise ``kubectl`` and ``helm`` do."""
@@ -216,7 +216,34 @@ class InfraSettings(Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _principals_have_one_right(self) -> Self:
+        arns = [*self.admin_arns, *self.submitter_arns]
+        if twice := sorted({arn for arn in arns if arns.count(arn) > 1}):
+            raise ValueError(
+                f"{twice[0]!r} stands twice in admin_arns and submitter_arns; EKS takes one "
+                "entry for each principal, so leave it in one place"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _repositories_differ(self) -> Self:
+        if self.node_repair and self.node_repair.image.repository == self.image.repository:
+            raise ValueError(
+                f"image.repository and node_repair.image.repository are both "
+                f"{self.image.repository!r}; give each image a repository of its own"
+            )
+        return self
+
     @property
     def image_uri(self) -> str:
+        return self.uri_of(self.image)
+
+    def uri_of(self, image: PinnedImage) -> str:
+        """What a pod pulls the image by."""
         registry = f"{self.account}.dkr.ecr.{self.region}.amazonaws.com"
-        return f"{registry}/{self.image.repository}:{self.image.tag}"
+        return f"{registry}/{image.repository}:{image.tag}"
+
+    def auto_scaling_group_name(self, group: str) -> str:
+        """The name under which the Auto Scaling group of ``group`` is created."""
+        return f"{self.name}-{group}"

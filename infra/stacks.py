@@ -8,8 +8,8 @@ import aws_cdk as cdk
 
 from infra.base import DeploymentStack
 from infra.cluster import ClusterStack
-from infra.gpu_nodes import GpuNodesStack
 from infra.network import NetworkStack
+from infra.node_group_stack import NodeGroupStack
 from infra.platform import PlatformStack
 from infra.registry import RegistryStack
 from infra.settings import InfraSettings
@@ -21,12 +21,16 @@ def build_stacks(app: cdk.App, settings: InfraSettings) -> list[DeploymentStack]
     registry = RegistryStack(app, settings=settings)
     storage = StorageStack(app, settings=settings, network=network)
     cluster = ClusterStack(app, settings=settings, network=network)
-    gpu_nodes = GpuNodesStack(app, settings=settings, network=network, cluster=cluster)
-    stacks = [network, registry, storage, cluster, gpu_nodes]
+    groups = [
+        NodeGroupStack(app, name, settings=settings, network=network, cluster=cluster)
+        for name in settings.node_groups
+    ]
+    stacks = [network, registry, storage, cluster, *groups]
     if settings.kubectl_provider:
         platform = PlatformStack(app, settings=settings, cluster=cluster, storage=storage)
         # Not for any value of it, but so that the volume is gone before the nodes that mount it.
-        platform.add_stack_dependency(gpu_nodes)
+        for group in groups:
+            platform.add_stack_dependency(group)
         stacks.append(platform)
     cdk.Validations.of(app).acknowledge(
         cdk.Acknowledgment(

@@ -8,6 +8,7 @@ from aws_cdk import CfnDeletionPolicy, CfnOutput, CfnTag
 from aws_cdk import aws_fsx as fsx
 from constructs import Construct
 
+from infra import names
 from infra.base import DeploymentStack
 from infra.network import NetworkStack
 from infra.settings import InfraSettings
@@ -20,7 +21,7 @@ class StorageStack(DeploymentStack):
     """Publishes what a PersistentVolume is made of."""
 
     def __init__(self, scope: Construct, *, settings: InfraSettings, network: NetworkStack) -> None:
-        super().__init__(scope, "storage", settings=settings)
+        super().__init__(scope, names.STORAGE, settings=settings)
         file_system = fsx.CfnFileSystem(
             self,
             "FileSystem",

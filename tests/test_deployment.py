@@ -59,10 +59,18 @@ def test_a_new_id_gives_the_run_a_folder_of_its_own() -> None:
     ("dotted", "value", "expected"),
     [
         ("namme", 1, "unknown setting 'namme'; did you mean 'name'?"),
-        ("gpu_nodes/num_node", 2, "gpu_nodes.num_node: unknown setting 'num_node'; did you mean"),
-        ("gpu_nodes/instance_type", "p5.48xlarg", "did you mean 'p5.48xlarge'?"),
-        ("gpu_nodes/num_nodes", 0, "gpu_nodes.num_nodes: input should be greater than 0, got 0"),
-        ("gpu_nodes/num_nodes", True, "valid integer, got True; give a whole number"),
+        (
+            "node_groups/p5/num_node",
+            2,
+            "p5.num_node: unknown setting 'num_node'; did you mean",
+        ),
+        ("node_groups/p5/instance_type", "p5.48xlarg", "did you mean 'p5.48xlarge'?"),
+        (
+            "node_groups/p5/num_nodes",
+            0,
+            "num_nodes: input should be greater than 0, got 0",
+        ),
+        ("node_groups/p5/num_nodes", True, "valid integer, got True; give a whole number"),
         ("runs/in-job/num_nodes", True, "valid integer, got True; give a whole number"),
         ("trainer/max_steps", True, "valid integer, got True; give a whole number"),
         ("account", 123456789012, "valid string, got 123456789012; put it in quotes"),
@@ -76,7 +84,7 @@ def test_a_new_id_gives_the_run_a_folder_of_its_own() -> None:
         ("trainer/device", "cpu", "device cannot be chosen"),
         ("runs", {}, "runs: dictionary should have at least 1 item"),
         ("runs/In Job", {"num_nodes": 1}, "runs.In Job.[key]: string should match pattern"),
-        ("runs/in-job/num_nodes", 3, "needs 3 nodes but the cluster has 2; lower runs.in-job"),
+        ("runs/in-job/num_nodes", 3, "needs 3 nodes but node group 'p5' has 2; lower runs.in-job"),
         ("runs/in-job/change", {"recovery.layr": "pod"}, "did you mean 'layer'?"),
         ("runs/in-job/change", {"max_steps.x": 1}, "'max_steps' is a value, not a group"),
         ("runs/in-job/change", {"run_directory": "/fsx"}, "run_directory cannot be chosen"),
@@ -101,13 +109,17 @@ def test_a_mistake_is_named_with_its_file_and_remedy(
     assert len(message.splitlines()) == 1
 
 
-@pytest.mark.parametrize("key", sorted(P5.keys()))
+@pytest.mark.parametrize("key", sorted(P5.keys() - {"network", "node_repair", "storage"}))
 def test_a_setting_without_default_is_asked_for_by_name(key: str, tmp_path: Path) -> None:
     values = {name: value for name, value in P5.items() if name != key}
-    if key == "storage":
-        assert Deployment.model_validate(values).storage.size_gib == 1200
-    else:
-        assert refusal(tmp_path / "p.yaml", values).endswith(f"{key}: is missing; add it")
+    assert refusal(tmp_path / "p.yaml", values).endswith(f"{key}: is missing; add it")
+
+
+def test_a_deployment_needs_to_say_nothing_of_network_storage_and_repair() -> None:
+    optional = {"network", "node_repair", "storage"}
+    deployment = Deployment.model_validate({k: v for k, v in P5.items() if k not in optional})
+    assert deployment.storage.size_gib == 1200
+    assert deployment.node_repair is None
 
 
 @pytest.mark.parametrize(
@@ -166,6 +178,27 @@ def test_a_merged_key_may_be_overridden(tmp_path: Path) -> None:
     )
     runs = load(path).runs
     assert [(run.num_nodes, run.id) for run in runs.values()] == [(2, "a"), (1, "a"), (1, "b")]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (None, "run 'x' does not say on which nodes; add runs.x.node_group, one of: a, b"),
+        ("c", "run 'x' wants node group 'c'; there are: a, b"),
+        ("b", "run 'x' needs 2 nodes but node group 'b' has 1; lower runs.x.num_nodes or raise"),
+    ],
+)
+def test_a_run_must_fit_the_group_that_it_names(
+    chosen: str | None, expected: str, tmp_path: Path
+) -> None:
+    group = {"instance_type": "g5.8xlarge", "num_nodes": 1, "capacity": {"kind": "on-demand"}}
+    spare = {**group, "spare_nodes": 5}
+    values = {
+        **P5,
+        "node_groups": {"a": group, "b": spare},
+        "runs": {"x": {"num_nodes": 2, "node_group": chosen}},
+    }
+    assert expected in refusal(tmp_path / "p.yaml", values)
 
 
 def test_a_folder_is_not_a_deployment(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from cdk8s_plus_35 import k8s
 
 from deployment import FSX_MOUNT, Deployment
+from infra.bootstrap import GPU_TAINT, GROUP_LABEL
 from infra.hardware import InstanceType
 from trainer.settings import TrainerSettings
 from trainer.timeouts import Timeouts, derive_timeouts
@@ -27,13 +28,14 @@ def pod_template(
     job_name: str,
     *,
     deployment: Deployment,
+    group: str,
     num_nodes: int,
     settings: TrainerSettings,
     labels: Mapping[str, str],
     selector: Mapping[str, str],
 ) -> k8s.PodTemplateSpec:
     """The template of ``job_name``, whose headless Service and ConfigMap have the same name."""
-    hardware = deployment.gpu_nodes.hardware
+    hardware = deployment.node_groups[group].hardware
     timeouts = derive_timeouts(settings.timeouts, device=settings.device)
     command = container_command(
         settings,
@@ -67,7 +69,7 @@ def pod_template(
         automount_service_account_token=False,
         enable_service_links=False,
         termination_grace_period_seconds=timeouts.grace_seconds,
-        affinity=_affinity(deployment, selector),
+        affinity=_affinity(deployment, group, selector),
         tolerations=_tolerations(hardware),
         security_context=_pod_security(),
         containers=[container],
@@ -125,9 +127,10 @@ def _volumes(job_name: str, *, claim: str, hardware: InstanceType) -> list[k8s.V
     ]
 
 
-def _affinity(deployment: Deployment, selector: Mapping[str, str]) -> k8s.Affinity:
+def _affinity(deployment: Deployment, group: str, selector: Mapping[str, str]) -> k8s.Affinity:
     required = {
-        "node.kubernetes.io/instance-type": deployment.gpu_nodes.instance_type,
+        GROUP_LABEL: group,
+        "node.kubernetes.io/instance-type": deployment.node_groups[group].instance_type,
         "topology.kubernetes.io/zone": deployment.training_zone,
     }
     term = k8s.NodeSelectorTerm(
@@ -165,7 +168,7 @@ def _tolerations(hardware: InstanceType) -> list[k8s.Toleration]:
     ]
     if not hardware.num_gpus:
         return lost_node
-    gpus = k8s.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
+    gpus = k8s.Toleration(key=GPU_TAINT["key"], operator="Exists", effect=GPU_TAINT["effect"])
     return [gpus, *lost_node]
 
 

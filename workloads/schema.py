@@ -33,8 +33,9 @@ def deployment_schema() -> Schema:
     change = schema["$defs"]["RunSettings"]["properties"]["change"]
     change["properties"] = _dotted(trainer["properties"], definitions)
     change["additionalProperties"] = False
-    schema["$defs"]["GpuNodes"]["properties"]["instance_type"]["enum"] = list(CATALOG)
-    _name_the_entries(schema["properties"]["runs"])
+    schema["$defs"]["NodeGroup"]["properties"]["instance_type"]["enum"] = list(CATALOG)
+    for key in ("runs", "node_groups"):
+        _name_the_entries(schema["properties"][key])
     return schema
 
 

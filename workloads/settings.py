@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from infra.settings import Settings
+from infra.fields import GroupName, Settings
 
 # The longest name of a pod, <run>-<id>-<hash>-<index>, must be a DNS label of 63 letters.
 RunName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=36)]
@@ -13,6 +13,9 @@ RunId = Annotated[str, Field(pattern=r"^[a-z0-9]{1,12}$")]
 
 class RunSettings(Settings):
     num_nodes: Annotated[int, Field(strict=True, ge=1, le=1000)]
+    node_group: GroupName | None = None
+    """Which of ``node_groups``; needed where there are several."""
+
     id: RunId = "1"
     """Part of the run's folder. A new id starts from step 0 in a folder of its own."""
 

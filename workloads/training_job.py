@@ -70,6 +70,7 @@ class TrainingJob(cdk8s.Chart):
                 template=pod_template(
                     id,
                     deployment=deployment,
+                    group=deployment.group_name(run_name),
                     num_nodes=run.num_nodes,
                     settings=settings,
                     labels=labels,

@@ -22,7 +22,13 @@ Template = dict[str, Any]
 class Synthesized:
     deployment: Deployment
     stacks: dict[str, Template]
-    """By what the stack is for: network, registry, storage, cluster, gpu-nodes, platform."""
+    """By what the stack is for: network, registry, storage, cluster, nodes-<group>, platform."""
+
+    @property
+    def nodes(self) -> str:
+        """The stack of the only node group."""
+        [group] = self.deployment.node_groups
+        return f"nodes-{group}"
 
     def resources(self, stack: str, kind: str) -> list[dict[str, Any]]:
         """Properties of each resource of one CloudFormation type."""

@@ -88,6 +88,6 @@ def test_it_synthesizes_without_credentials_or_command_line(tmp_path: Path) -> N
     stacks = sorted(f.name for f in (tmp_path / "out").glob("*.template.json"))
     assert stacks == [
         f"steadfast-p5-{stack}.template.json"
-        for stack in ("cluster", "gpu-nodes", "network", "platform", "registry", "storage")
+        for stack in ("cluster", "network", "nodes-p5", "platform", "registry", "storage")
     ]
     assert '"missing"' not in (tmp_path / "out/manifest.json").read_text()

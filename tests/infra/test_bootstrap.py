@@ -20,8 +20,12 @@ CLUSTER = ClusterAddress(
 )
 
 
+def user_data_of(name: str) -> str:
+    return node_user_data(CLUSTER, group="big", hardware=CATALOG[name])
+
+
 def spec_of(name: str) -> dict[str, Any]:
-    document = yaml.safe_load(node_config(CLUSTER, CATALOG[name]))
+    document = yaml.safe_load(node_config(CLUSTER, group="big", hardware=CATALOG[name]))
     assert (document["apiVersion"], document["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
     spec: dict[str, Any] = document["spec"]
     return spec
@@ -29,7 +33,7 @@ def spec_of(name: str) -> dict[str, Any]:
 
 def parts_of(name: str) -> dict[str, str]:
     parts: dict[str, str] = {}
-    for part in email.message_from_string(node_user_data(CLUSTER, CATALOG[name])).walk():
+    for part in email.message_from_string(user_data_of(name)).walk():
         if not part.is_multipart():
             parts[part.get_content_type()] = text_of(part)
     return parts
@@ -43,7 +47,7 @@ def text_of(part: Message) -> str:
 
 @pytest.mark.parametrize("name", ["p5.48xlarge", "m7i.2xlarge"])
 def test_the_user_data_is_the_golden_one(name: str) -> None:
-    assert_golden(f"infra/user-data/{name}.mime", node_user_data(CLUSTER, CATALOG[name]))
+    assert_golden(f"infra/user-data/{name}.mime", user_data_of(name))
 
 
 def test_a_node_is_told_all_four_facts_about_its_cluster() -> None:
@@ -58,7 +62,7 @@ def test_a_node_is_told_all_four_facts_about_its_cluster() -> None:
 def test_a_gpu_node_with_efa_carries_both_labels() -> None:
     [flag] = spec_of("p5.48xlarge")["kubelet"]["flags"]
     labels = "nvidia.com/gpu.present=true,vpc.amazonaws.com/efa.present=true"
-    assert flag == f"--node-labels={labels}"
+    assert flag == f"--node-labels=steadfast/node-group=big,{labels}"
 
 
 def test_a_gpu_node_keeps_other_pods_away() -> None:
@@ -66,8 +70,10 @@ def test_a_gpu_node_keeps_other_pods_away() -> None:
     assert spec_of("g5.8xlarge")["kubelet"]["config"]["registerWithTaints"] == [taint]
 
 
-def test_a_node_without_gpus_has_neither_taint_nor_label_nor_raid() -> None:
-    assert set(spec_of("m7i.2xlarge")) == {"cluster"}
+def test_a_node_without_gpus_has_neither_taint_nor_raid_but_the_label_of_its_group() -> None:
+    spec = spec_of("m7i.2xlarge")
+    assert set(spec) == {"cluster", "kubelet"}
+    assert spec["kubelet"] == {"flags": ["--node-labels=steadfast/node-group=big"]}
 
 
 def test_local_disks_become_one_striped_volume() -> None:
@@ -81,7 +87,8 @@ def test_a_token_is_not_folded_however_long_it_is() -> None:
         certificate_authority="Q0 " * 900,
         service_cidr="10.0.0.0/16",
     )
-    assert any(len(line) > 2500 for line in node_config(long, CATALOG["p5.48xlarge"]).splitlines())
+    config = node_config(long, group="big", hardware=CATALOG["p5.48xlarge"])
+    assert any(len(line) > 2500 for line in config.splitlines())
 
 
 def test_an_efa_node_lifts_the_limit_on_locked_memory_and_reserves_a_pods_huge_pages() -> None:
@@ -102,4 +109,5 @@ def test_a_node_without_efa_runs_no_script() -> None:
 
 
 def test_user_data_fits_the_16_kib_that_ec2_takes() -> None:
-    assert all(len(node_user_data(CLUSTER, known)) < 12_000 for known in CATALOG.values())
+    sizes = [len(node_user_data(CLUSTER, group="big", hardware=h)) for h in CATALOG.values()]
+    assert max(sizes) < 12_000

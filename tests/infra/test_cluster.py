@@ -56,7 +56,7 @@ def test_cluster_and_nodes_agree_on_the_addresses_of_services(
     template = synthesized_as(p5.model_copy(update={"network": network}))
     cluster = template.only("cluster", "AWS::EKS::Cluster")
     assert cluster["KubernetesNetworkConfig"]["ServiceIpv4Cidr"] == "10.100.0.0/16"
-    user_data = template.only("gpu-nodes", "AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
+    user_data = template.only(template.nodes, "AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
     assert "cidr: 10.100.0.0/16" in json.dumps(user_data["UserData"])
 
 
@@ -116,7 +116,7 @@ def test_nodes_leave_network_rights_to_the_cni(synthesized: Synthesize, name: st
     template = synthesized(name)
     roles = [
         role
-        for stack in ("cluster", "gpu-nodes")
+        for stack in ("cluster", template.nodes)
         for role in template.resources(stack, "AWS::IAM::Role")
         if "ec2.amazonaws.com" in json.dumps(role["AssumeRolePolicyDocument"])
     ]

@@ -6,12 +6,13 @@ import pytest
 from pydantic import ValidationError
 
 from deployment import Deployment
-from infra.settings import GpuNodes, NetworkSettings
+from infra.node_groups import NodeGroup
+from infra.settings import NetworkSettings
 
 
 def refused_nodes(**values: Any) -> str:
     with pytest.raises(ValidationError) as caught:
-        GpuNodes.model_validate({"num_nodes": 2, "capacity": {"kind": "on-demand"}, **values})
+        NodeGroup.model_validate({"num_nodes": 2, "capacity": {"kind": "on-demand"}, **values})
     return str(caught.value)
 
 
@@ -29,6 +30,7 @@ def test_a_capacity_block_takes_no_placement_group() -> None:
     capacity = {
         "kind": "capacity-block",
         "reservation_id": "cr-0123456789abcdef0",
+        "ends_at": "2027-01-13T11:30:00Z",
         "placement_group": True,
     }
     assert "placement_group" in refused_nodes(instance_type="p5.48xlarge", capacity=capacity)

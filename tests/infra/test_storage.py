@@ -12,7 +12,7 @@ def test_the_file_system_is_in_the_very_subnet_of_the_nodes(
 ) -> None:
     template = synthesized(name)
     file_system = template.only("storage", "AWS::FSx::FileSystem")
-    nodes = template.only("gpu-nodes", "AWS::AutoScaling::AutoScalingGroup")
+    nodes = template.only(template.nodes, "AWS::AutoScaling::AutoScalingGroup")
     assert file_system["SubnetIds"] == nodes["VPCZoneIdentifier"]
 
 

@@ -58,7 +58,7 @@ def test_an_unknown_run_is_refused_with_the_nearest_name(
 @pytest.mark.parametrize(
     ("deployment", "changes", "complaint"),
     [
-        ("p5.yaml", {}, "gpu_nodes.instance_type 'p5.48xlarge' trains on GPUs"),
+        ("p5.yaml", {}, "node_groups.p5.instance_type 'p5.48xlarge' trains on GPUs"),
         ("rehearsal.yaml", {"nvrx_version": "0.6.0"}, "image.nvrx_version is 0.6.0 and"),
     ],
 )

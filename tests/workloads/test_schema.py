@@ -29,7 +29,7 @@ def test_a_shipped_deployment_names_the_schema_and_satisfies_it(path: Path) -> N
     ("where", "key"),
     [
         ((), "nmae"),
-        (("gpu_nodes",), "num_node"),
+        (("node_groups", "p5"), "num_node"),
         (("trainer",), "max_step"),
         (("trainer",), "run_directory"),
         (("trainer", "checkpoint"), "intervall_steps"),

@@ -55,7 +55,8 @@ def test_the_trainer_reads_exactly_the_settings_of_its_run(
 def test_a_pod_gets_what_its_node_has_and_no_device_that_it_lacks(
     name: str, manifests: Manifests, deployments: dict[str, Deployment]
 ) -> None:
-    hardware = deployments[name].gpu_nodes.hardware
+    [group] = deployments[name].node_groups.values()
+    hardware = group.hardware
     for documents in manifests[name].values():
         resources = container_of(documents[2])["resources"]
         assert resources["requests"] == resources["limits"]
@@ -143,8 +144,23 @@ def test_a_manifest_that_the_server_would_refuse_is_not_rendered(
         render_run(deployments["p5"].model_copy(update={"runs": runs}), long_name)
 
 
-def test_the_two_p5_deployments_differ_in_capacity_and_not_in_jobs(manifests: Manifests) -> None:
-    assert manifests["p5"] == manifests["p5-capacity-block"]
+def test_where_capacity_comes_from_changes_no_job(
+    manifests: Manifests, deployments: dict[str, Deployment]
+) -> None:
+    groups = deployments["p5-capacity-block"].model_dump()["node_groups"]
+    in_block = changed({"node_groups": groups})
+    assert render_run(in_block, "in-job") == manifests["p5"]["in-job"]
+
+
+def test_a_run_goes_to_the_nodes_of_its_own_group() -> None:
+    group = {"instance_type": "g5.8xlarge", "num_nodes": 1, "capacity": {"kind": "on-demand"}}
+    runs = {"on-b": {"num_nodes": 1, "node_group": "b"}}
+    deployment = changed({"node_groups": {"a": group, "b": group}, "runs": runs})
+    *_, job = render_run(deployment, "on-b")
+    affinity = pod_of(job)["affinity"]["nodeAffinity"]
+    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    wanted = {e["key"]: e["values"] for e in term["matchExpressions"]}
+    assert wanted["steadfast/node-group"] == ["b"]
 
 
 def changed(change: dict[str, Any]) -> Deployment:

@@ -25,12 +25,14 @@ def check_this_computer(settings: InfraSettings) -> None:
     Raises:
         RehearsalError: the runs need GPUs, or another NVRx than the one installed.
     """
-    nodes, wanted = settings.gpu_nodes, settings.image.nvrx_version
-    if nodes.hardware.num_gpus:
-        raise RehearsalError(
-            f"gpu_nodes.instance_type {nodes.instance_type!r} trains on GPUs and a rehearsal on "
-            "CPUs; take a deployment of CPU nodes, such as deployments/rehearsal.yaml"
-        )
+    for name, group in settings.node_groups.items():
+        if group.hardware.num_gpus:
+            raise RehearsalError(
+                f"node_groups.{name}.instance_type {group.instance_type!r} trains on GPUs and a "
+                "rehearsal on CPUs; take a deployment of CPU nodes, such as "
+                "deployments/rehearsal.yaml"
+            )
+    wanted = settings.image.nvrx_version
     installed = importlib.metadata.version("nvidia-resiliency-ext")
     if installed != wanted:
         raise RehearsalError(

@@ -1,4 +1,4 @@
-"""The training nodes: a launch template, and a group that keeps so many of them running.
+"""One group of training nodes: a launch template, and a group that keeps so many of them running.
 
 Both are L1. The L2 launch template has room for one network interface, and the
 cluster's own helper for self-managed nodes boots Amazon Linux 2. The group names
@@ -13,14 +13,16 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+from infra import names
 from infra.base import DeploymentStack
 from infra.bootstrap import ClusterAddress, node_user_data
 from infra.cluster import ClusterStack
 from infra.efa import plan_interfaces
 from infra.hardware import InstanceType
 from infra.network import NetworkStack
+from infra.node_groups import Capacity, CapacityBlock, NodeGroup, OnDemand, Reservation
 from infra.roles import node_role
-from infra.settings import Capacity, CapacityBlock, InfraSettings, OnDemand, Reservation
+from infra.settings import InfraSettings
 
 Template = ec2.CfnLaunchTemplate
 Group = autoscaling.CfnAutoScalingGroup
@@ -28,16 +30,19 @@ Group = autoscaling.CfnAutoScalingGroup
 BOOT_GRACE_SECONDS = 900
 
 
-class GpuNodesStack(DeploymentStack):
+class NodeGroupStack(DeploymentStack):
     def __init__(
         self,
         scope: Construct,
+        name: str,
         *,
         settings: InfraSettings,
         network: NetworkStack,
         cluster: ClusterStack,
     ) -> None:
-        super().__init__(scope, "gpu-nodes", settings=settings)
+        super().__init__(scope, names.nodes(name), settings=settings)
+        self._name = name
+        self._nodes = settings.node_groups[name]
         role = node_role(self, "NodeRole")
         # EKS fills in the rights of this entry type itself and takes no policies beside them.
         access = eks.AccessEntry(
@@ -61,7 +66,7 @@ class GpuNodesStack(DeploymentStack):
         cluster: eks.ICluster,
         role: iam.Role,
     ) -> ec2.CfnLaunchTemplate:
-        nodes = settings.gpu_nodes
+        nodes = self._nodes
         profile = iam.CfnInstanceProfile(self, "InstanceProfile", roles=[role.role_name])
         address = ClusterAddress(
             name=settings.name,
@@ -69,15 +74,15 @@ class GpuNodesStack(DeploymentStack):
             certificate_authority=cluster.cluster_certificate_authority_data,
             service_cidr=settings.network.service_cidr,
         )
-        tags = [CfnTag(key=key, value=value) for key, value in _tags(settings).items()]
+        tags = [CfnTag(key=key, value=value) for key, value in self._tags(settings).items()]
         data = Template.LaunchTemplateDataProperty(
             instance_type=nodes.instance_type,
             image_id=self._image_id(settings),
             iam_instance_profile=Template.IamInstanceProfileProperty(arn=profile.attr_arn),
-            user_data=Fn.base64(node_user_data(address, nodes.hardware)),
+            user_data=Fn.base64(node_user_data(address, group=self._name, hardware=nodes.hardware)),
             metadata_options=_only_imdsv2(),
             block_device_mappings=[_root_volume(nodes.root_volume_gib)],
-            network_interfaces=_network_interfaces(settings, network.efa.id),
+            network_interfaces=_network_interfaces(nodes, network.efa.id),
             placement=self._placement(nodes.capacity),
             instance_market_options=_market(nodes.capacity),
             capacity_reservation_specification=_reservation(nodes.capacity),
@@ -92,16 +97,17 @@ class GpuNodesStack(DeploymentStack):
         self, settings: InfraSettings, network: NetworkStack, template: ec2.CfnLaunchTemplate
     ) -> autoscaling.CfnAutoScalingGroup:
         """Has no update policy: a deploy never restarts a node under a running job."""
-        nodes = settings.gpu_nodes
+        nodes = self._nodes
         # A block has dates, and asking for nodes outside of them fails. Left out, the group starts
         # with none and keeps what a human or a schedule sets; a 0 would end them at each deploy.
         in_block = isinstance(nodes.capacity, CapacityBlock)
         return Group(
             self,
             "Group",
+            auto_scaling_group_name=settings.auto_scaling_group_name(self._name),
             min_size="0",
-            max_size=str(nodes.num_nodes),
-            desired_capacity=None if in_block else str(nodes.num_nodes),
+            max_size=str(nodes.all_nodes),
+            desired_capacity=None if in_block else str(nodes.all_nodes),
             vpc_zone_identifier=[network.training_subnet.subnet_id],
             health_check_type="EC2",
             health_check_grace_period=BOOT_GRACE_SECONDS,
@@ -110,18 +116,24 @@ class GpuNodesStack(DeploymentStack):
             ),
             tags=[
                 Group.TagPropertyProperty(key=key, value=value, propagate_at_launch=True)
-                for key, value in _tags(settings).items()
+                for key, value in self._tags(settings).items()
             ],
         )
 
     def _image_id(self, settings: InfraSettings) -> str:
         """The pinned image, or the newest recommended one as CloudFormation sees it at deploy."""
-        if settings.gpu_nodes.ami_id:
-            return settings.gpu_nodes.ami_id
-        name = ami_parameter(settings.kubernetes_version, settings.gpu_nodes.hardware)
+        if self._nodes.ami_id:
+            return self._nodes.ami_id
+        name = ami_parameter(settings.kubernetes_version, self._nodes.hardware)
         return ssm.StringParameter.value_for_typed_string_parameter_v2(
             self, name, ssm.ParameterValueType.AWS_EC2_IMAGE_ID
         )
+
+    def _tags(self, settings: InfraSettings) -> dict[str, str]:
+        return {
+            "Name": settings.auto_scaling_group_name(self._name),
+            f"kubernetes.io/cluster/{settings.name}": "owned",
+        }
 
     def _placement(self, capacity: Capacity) -> ec2.CfnLaunchTemplate.PlacementProperty | None:
         match capacity:
@@ -141,13 +153,6 @@ def ami_parameter(kubernetes_version: str, hardware: InstanceType) -> str:
     )
 
 
-def _tags(settings: InfraSettings) -> dict[str, str]:
-    return {
-        "Name": f"{settings.name}-gpu",
-        f"kubernetes.io/cluster/{settings.name}": "owned",
-    }
-
-
 def _only_imdsv2() -> ec2.CfnLaunchTemplate.MetadataOptionsProperty:
     """One hop: the node itself reaches its metadata, a pod with an address of its own does not."""
     return Template.MetadataOptionsProperty(
@@ -165,10 +170,9 @@ def _root_volume(size_gib: int) -> ec2.CfnLaunchTemplate.BlockDeviceMappingPrope
 
 
 def _network_interfaces(
-    settings: InfraSettings, security_group_id: str
+    nodes: NodeGroup, security_group_id: str
 ) -> list[ec2.CfnLaunchTemplate.NetworkInterfaceProperty]:
     """Groups go on every interface: EC2 refuses them on the template once interfaces are listed."""
-    nodes = settings.gpu_nodes
     return [
         Template.NetworkInterfaceProperty(
             network_card_index=interface.card,

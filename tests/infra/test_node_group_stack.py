@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from deployment import Deployment
-from infra.settings import GpuNodes
+from infra.node_groups import NodeGroup
 from tests.infra.conftest import Synthesize, SynthesizeChanged
 from tests.infra.templates import NAMES, Synthesized, as_text
 
@@ -15,13 +15,13 @@ RESERVATION = "cr-0123456789abcdef0"
 
 
 def launch_template(synthesized: Synthesized) -> dict[str, Any]:
-    template = synthesized.only("gpu-nodes", "AWS::EC2::LaunchTemplate")
+    template = synthesized.only(synthesized.nodes, "AWS::EC2::LaunchTemplate")
     data: dict[str, Any] = template["LaunchTemplateData"]
     return data
 
 
 def group(synthesized: Synthesized) -> dict[str, Any]:
-    return synthesized.only("gpu-nodes", "AWS::AutoScaling::AutoScalingGroup")
+    return synthesized.only(synthesized.nodes, "AWS::AutoScaling::AutoScalingGroup")
 
 
 def efa_slots(synthesized: Synthesized) -> list[tuple[int, int]]:
@@ -33,8 +33,9 @@ def efa_slots(synthesized: Synthesized) -> list[tuple[int, int]]:
 
 
 def with_nodes(deployment: Deployment, **changes: Any) -> Deployment:
-    values = {**deployment.gpu_nodes.model_dump(), **changes}
-    return deployment.model_copy(update={"gpu_nodes": GpuNodes.model_validate(values)})
+    [(name, group)] = deployment.node_groups.items()
+    changed = NodeGroup.model_validate({**group.model_dump(), **changes})
+    return deployment.model_copy(update={"node_groups": {name: changed}})
 
 
 @pytest.mark.parametrize("name", ["p5", "p5-capacity-block"])
@@ -72,7 +73,7 @@ def test_only_interfaces_carry_groups_and_nothing_names_a_subnet(
         }  # fmt: skip
         assert interface["DeleteOnTermination"] is True
         [security_group] = interface["Groups"]
-        owner = template.resource_named_by(security_group, "gpu-nodes")
+        owner = template.resource_named_by(security_group, template.nodes)
         assert owner["Properties"]["GroupDescription"] == "Training nodes: EFA and IP"
 
 
@@ -80,7 +81,7 @@ def test_only_interfaces_carry_groups_and_nothing_names_a_subnet(
 def test_the_group_has_one_subnet_in_the_training_zone(synthesized: Synthesize, name: str) -> None:
     template = synthesized(name)
     [subnet] = group(template)["VPCZoneIdentifier"]
-    properties = template.resource_named_by(subnet, "gpu-nodes")["Properties"]
+    properties = template.resource_named_by(subnet, template.nodes)["Properties"]
     assert properties["AvailabilityZone"] == template.deployment.training_zone
     assert properties["MapPublicIpOnLaunch"] is False
 
@@ -103,7 +104,7 @@ def test_the_root_volume_is_encrypted(synthesized: Synthesize, name: str) -> Non
 def test_the_image_follows_the_hardware(synthesized: Synthesize, name: str, variant: str) -> None:
     template = synthesized(name)
     parameter = launch_template(template)["ImageId"]["Ref"]
-    assert template.stacks["gpu-nodes"]["Parameters"][parameter] == {
+    assert template.stacks[template.nodes]["Parameters"][parameter] == {
         "Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
         "Default": "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/"
         f"{variant}/recommended/image_id",
@@ -135,7 +136,7 @@ def test_user_data_holds_the_addresses_of_this_very_cluster(
 
 def test_on_demand_nodes_are_packed_close_and_all_wanted(synthesized: Synthesize) -> None:
     template = synthesized("p5")
-    placement = template.only("gpu-nodes", "AWS::EC2::PlacementGroup")
+    placement = template.only(template.nodes, "AWS::EC2::PlacementGroup")
     assert placement["Strategy"] == "cluster"
     assert "Placement" in launch_template(template)
     sizes = {key: group(template)[key] for key in ("MinSize", "DesiredCapacity", "MaxSize")}
@@ -159,7 +160,7 @@ def test_a_capacity_block_names_its_market_and_has_no_placement_group(
         "CapacityReservationTarget": {"CapacityReservationId": RESERVATION}
     }
     assert "Placement" not in data
-    assert not template.resources("gpu-nodes", "AWS::EC2::PlacementGroup")
+    assert not template.resources(template.nodes, "AWS::EC2::PlacementGroup")
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -176,7 +177,8 @@ def test_a_reservation_is_targeted_and_packed_only_if_asked(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nodes_may_join_before_the_first_one_starts(synthesized: Synthesize, name: str) -> None:
-    resources = synthesized(name).stacks["gpu-nodes"]["Resources"]
+    template = synthesized(name)
+    resources = template.stacks[template.nodes]["Resources"]
     [entry] = [k for k, r in resources.items() if r["Type"] == "AWS::EKS::AccessEntry"]
     [asg] = [r for r in resources.values() if r["Type"] == "AWS::AutoScaling::AutoScalingGroup"]
     assert resources[entry]["Properties"]["Type"] == "EC2_LINUX"

@@ -1,0 +1,74 @@
+"""How commands here talk to AWS: one session, and one line for whatever goes wrong.
+
+boto3 reads credentials, profile and endpoint from the environment, as every
+tool of AWS does.
+"""
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    TokenRetrievalError,
+)
+
+from infra.settings import InfraSettings
+
+# Bounded, so that a command without a network ends within a minute and says why.
+LIMITS = Config(
+    connect_timeout=5, read_timeout=30, retries={"mode": "standard", "total_max_attempts": 4}
+)
+ERRORS = (BotoCoreError, ClientError)
+"""What a call may raise; ``one_line`` explains it."""
+
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
+_UNKNOWN = frozenset(
+    {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
+)
+_THROTTLED = frozenset(
+    {"Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException"}
+)
+
+
+def open_session(settings: InfraSettings) -> boto3.Session:
+    """A session in the deployment's region, whatever region the environment names."""
+    return boto3.Session(region_name=settings.region)
+
+
+def one_line(error: BotoCoreError | ClientError) -> str:
+    """What happened and what to do about it."""
+    match error:
+        case NoCredentialsError() | PartialCredentialsError() | TokenRetrievalError():
+            return f"no usable AWS credentials ({error}); run 'aws sso login' or set AWS_PROFILE"
+        case EndpointConnectionError():
+            return f"{error}; check the network, the region and AWS_ENDPOINT_URL"
+        case ClientError():
+            return _explain(error)
+        case _:
+            return " ".join(str(error).split())
+
+
+def error_code(error: BotoCoreError | ClientError) -> str:
+    """AWS's own word for the error, or the name of its class."""
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Code", "Unknown"))
+    return type(error).__name__
+
+
+def _explain(error: ClientError) -> str:
+    code = error_code(error)
+    message = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
+    said = f"{error.operation_name}: {message or code}"
+    if code in _DENIED:
+        return f"not allowed to call {said}; ask for that permission"
+    if code in _EXPIRED:
+        return f"credentials have expired, {said}; log in again"
+    if code in _UNKNOWN:
+        return f"AWS does not know these credentials, {said}; check AWS_PROFILE"
+    if code in _THROTTLED:
+        return f"AWS is throttling, {said}; try again in a minute"
+    return f"{said} ({code})"
