@@ -1,9 +1,10 @@
 """The stack that every other one is: named after the deployment, bound to its account and region.
 
-Account and region are explicit, so synthesis asks nobody for them.
+Account and region are explicit, so synthesis asks nobody for them. What the
+deployment's ``lifetime`` means for a stack and for what is in it is decided here.
 """
 
-from aws_cdk import Environment, Stack, Tags
+from aws_cdk import Environment, RemovalPolicy, Stack, Tags
 from constructs import Construct
 
 from infra.names import stack_name
@@ -11,10 +12,15 @@ from infra.settings import InfraSettings
 
 
 class DeploymentStack(Stack):
+    """Publishes ``removal_policy``: what becomes of a resource that holds somebody's data."""
+
     def __init__(self, scope: Construct, purpose: str, *, settings: InfraSettings) -> None:
+        durable = settings.lifetime == "durable"
         super().__init__(
             scope,
             stack_name(settings, purpose),
             env=Environment(account=settings.account, region=settings.region),
+            termination_protection=durable,
         )
+        self.removal_policy = RemovalPolicy.RETAIN if durable else RemovalPolicy.DESTROY
         Tags.of(self).add("deployment", settings.name)
