@@ -13,6 +13,7 @@ from pathlib import Path
 import aws_cdk as cdk
 
 from deployment import DeploymentError, load
+from infra.guard.check import problems, read_templates
 from infra.stacks import build_stacks
 
 ROOT = Path(__file__).resolve().parent
@@ -40,8 +41,13 @@ def _synthesize() -> None:
             f"the context key 'deployment' must name a file, got {path!r}; "
             "add -c deployment=deployments/p5.yaml"
         )
-    build_stacks(app, load(Path(path)))
-    app.synth()
+    deployment = load(Path(path))
+    build_stacks(app, deployment)
+    folder = Path(app.synth().directory)
+    if found := problems(deployment, read_templates(deployment, folder)):
+        # Or `cdk deploy --app` on this folder would still find a whole assembly.
+        (folder / "manifest.json").unlink()
+        raise DeploymentError("\n".join(found))
 
 
 def _make_output_folder() -> None:

@@ -1,0 +1,109 @@
+"""Faults of file system, groups and what is put into the cluster, each planted and refused."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from infra.guard.view import text_of
+from tests.infra.conftest import Synthesize
+from tests.infra.guard.planted import Plant, plant_in
+
+MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
+CHART = "Custom::AWSCDK-EKS-HelmChart"
+
+
+def lustre_rule_gone(kind: str, port: int) -> Callable[[Plant], None]:
+    def plant(templates: Plant) -> None:
+        kind_of_rule = f"AWS::EC2::SecurityGroup{kind}"
+        assert templates.delete("network", kind_of_rule, lambda p: p.get("FromPort") == port)
+
+    return plant
+
+
+def old_lustre(templates: Plant) -> None:
+    [file_system] = templates.resources("storage", "AWS::FSx::FileSystem")
+    file_system["FileSystemTypeVersion"] = "2.12"
+
+
+def default_lustre(templates: Plant) -> None:
+    [file_system] = templates.resources("storage", "AWS::FSx::FileSystem")
+    del file_system["FileSystemTypeVersion"]
+
+
+def inline_rule(templates: Plant) -> None:
+    group = templates.resources("network", "AWS::EC2::SecurityGroup")[0]
+    group["SecurityGroupIngress"] = [{"IpProtocol": "-1", "SourceSecurityGroupId": "sg-1"}]
+
+
+def in_manifest(kind: str, change: Callable[[dict[str, Any]], Any]) -> Callable[[Plant], None]:
+    """Change one applied document."""
+
+    def plant(templates: Plant) -> None:
+        changed = 0
+        for applied in templates.resources("platform", MANIFEST):
+            documents = json.loads(text_of(applied["Manifest"]))
+            for document in documents:
+                if document["kind"] == kind:
+                    change(document)
+                    changed += 1
+            applied["Manifest"] = json.dumps(documents)
+        assert changed
+
+    return plant
+
+
+def without(key: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda document: document["spec"].pop(key)
+
+
+def becomes_a_job(document: dict[str, Any]) -> None:
+    document["kind"] = "Job"
+
+
+def in_chart(name: str, **changes: Any) -> Callable[[Plant], None]:
+    """Change the values of one Helm chart."""
+
+    def plant(templates: Plant) -> None:
+        [chart] = [c for c in templates.resources("platform", CHART) if c["Chart"] == name]
+        chart["Values"] = json.dumps({**json.loads(chart["Values"]), **changes})
+
+    return plant
+
+
+def chart_waits(templates: Plant) -> None:
+    for chart in templates.resources("platform", CHART):
+        chart["Wait"] = True
+
+
+EFA, NVIDIA = "aws-efa-k8s-device-plugin", "nvidia-device-plugin"
+VOLUME, CLAIM = "PersistentVolume", "PersistentVolumeClaim"
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (old_lustre, "storage: FileSystem: Lustre 2.12 cannot be mounted"),
+        (default_lustre, "storage: FileSystem: Lustre 2.10 cannot be mounted"),
+        (lustre_rule_gone("Ingress", 988), "lacks an Ingress rule for its own ports 988"),
+        (lustre_rule_gone("Egress", 1018), "lacks an Egress rule for the nodes' ports 988"),
+        (inline_rule, "names another group inline"),
+        (in_manifest(VOLUME, without("persistentVolumeReclaimPolicy")), "set Retain"),
+        (in_manifest(VOLUME, without("mountOptions")), "is mounted without flock"),
+        (in_manifest(VOLUME, without("claimRef")), "any claim could take it"),
+        (in_manifest(CLAIM, without("storageClassName")), "makes a second volume"),
+        (in_manifest(CLAIM, becomes_a_job), "render it with 'python -m workloads synth' instead"),
+        (in_chart(EFA, tolerations=[]), "does not tolerate nvidia.com/gpu"),
+        (in_chart(EFA, nodeSelector={}), "is not bound to nodes with vpc.amazonaws.com/efa"),
+        (in_chart(NVIDIA, mofedEnabled=True), "would hand every RDMA device to every GPU pod"),
+        (chart_waits, "the deploy would hang"),
+    ],
+)
+def test_a_fault_is_refused_by_name(
+    synthesized: Synthesize, plant: Callable[[Plant], None], said: str
+) -> None:
+    templates = plant_in(synthesized("p5"))
+    plant(templates)
+    verdict = templates.verdict()
+    assert any(said in problem for problem in verdict), verdict
