@@ -71,6 +71,9 @@ def _resource_problems(resources: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted({*limits, *requests}):
         if "/" in name or name.startswith("hugepages-"):
             yield from _fixed_amount_problems(name, limits.get(name), requests.get(name))
+    if "memory" not in limits and any("/" in name for name in limits):
+        # libfabric calls an out-of-memory kill "Invalid receiver QPN" (awsome-distributed-ai#312).
+        yield "takes devices and has no limit of memory; give it what the node can spare"
     pages = [name for name in limits if name.startswith("hugepages-")]
     if pages and not {"cpu", "memory"} & {*limits, *requests}:
         yield f"{pages[0]} needs a request of cpu or memory beside it"

@@ -141,6 +141,9 @@ def _references(
             yield f"subdomain {subdomain!r} has no Service, so its pods have no names"
         elif service["spec"].get("clusterIP") != "None":
             yield f"Service {subdomain!r} must be headless to give pods names"
+        elif not service["spec"].get("publishNotReadyAddresses"):
+            # kubernetes#117819: peers that wait for each other never get ready.
+            yield f"Service {subdomain!r} must publish pods that are not ready yet"
         elif not service["spec"]["selector"].items() <= template["metadata"]["labels"].items():
             yield f"Service {subdomain!r} does not select the pods"
     for volume in template["spec"].get("volumes", []):

@@ -16,7 +16,11 @@ JSII_CACHE = Path.home() / ".cache/aws/jsii/package-cache"
 
 
 def run_app(
-    deployment: object, *, folder: Path, key: str = "deployment"
+    deployment: object,
+    *,
+    folder: Path,
+    key: str = "deployment",
+    program: tuple[str, ...] = ("app.py",),
 ) -> subprocess.CompletedProcess[str]:
     """With no credentials, no AWS settings and a home folder that holds neither."""
     context = {"aws:cdk:disable-asset-staging": True, key: deployment}
@@ -27,7 +31,7 @@ def run_app(
         "CDK_CONTEXT_JSON": json.dumps(context),
     }
     return subprocess.run(
-        [sys.executable, "app.py"],
+        [sys.executable, *program],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -91,3 +95,13 @@ def test_it_synthesizes_without_credentials_or_command_line(tmp_path: Path) -> N
         for stack in ("cluster", "network", "nodes-p5", "platform", "registry", "storage")
     ]
     assert '"missing"' not in (tmp_path / "out/manifest.json").read_text()
+
+
+def test_templates_that_the_guard_refuses_are_no_assembly(tmp_path: Path) -> None:
+    planted = (
+        "import sys, app; app.problems = lambda *_: ['nodes-g5: LaunchTemplate: is wrong'];"
+        "sys.exit(app.main())"
+    )
+    result = run_app("deployments/g5.yaml", folder=tmp_path, program=("-c", planted))
+    assert (result.returncode, result.stderr) == (2, "nodes-g5: LaunchTemplate: is wrong\n")
+    assert not (tmp_path / "out/manifest.json").exists()

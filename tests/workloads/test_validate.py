@@ -103,6 +103,10 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
         "must be equal",
     ),
     "devices without a limit": (lambda m: m.limits.pop("nvidia.com/gpu"), "no limit"),
+    "devices without a limit of memory": (
+        lambda m: m.limits.pop("memory"),
+        "takes devices and has no limit of memory",
+    ),
     "huge pages alone": (
         lambda m: m.container.update(resources={"limits": {"hugepages-2Mi": "2Mi"}}),
         "cpu or memory",
@@ -140,6 +144,10 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     # what the server accepts, or only warns of, and what then does not work
     "a subdomain without a Service": (lambda m: m.pod.update(subdomain="other"), "no Service"),
     "a Service with an address": (lambda m: m.service["spec"].pop("clusterIP"), "headless"),
+    "a Service of ready pods alone": (
+        lambda m: m.service["spec"].pop("publishNotReadyAddresses"),
+        "must publish pods that are not ready yet",
+    ),
     "a Service of other pods": (
         lambda m: m.service["spec"].update(selector={"app": "other"}),
         "does not select",
