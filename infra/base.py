@@ -22,5 +22,9 @@ class DeploymentStack(Stack):
             env=Environment(account=settings.account, region=settings.region),
             termination_protection=durable,
         )
-        self.removal_policy = RemovalPolicy.RETAIN if durable else RemovalPolicy.DESTROY
+        # Kept, except when its first deploy fails: a plain RETAIN would leave a bill behind, and a
+        # name that the next attempt finds taken.
+        self.removal_policy = (
+            RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if durable else RemovalPolicy.DESTROY
+        )
         Tags.of(self).add("deployment", settings.name)

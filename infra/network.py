@@ -8,14 +8,14 @@ does not admit.
 import ipaddress
 
 import jsii
-from aws_cdk import RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra import names
 from infra.base import DeploymentStack
-from infra.security import ALL_TRAFFIC, LUSTRE_TRAFFIC, Group, allow_in, allow_out
+from infra.endpoints import add_interface_endpoints
+from infra.security import ALL_TRAFFIC, LUSTRE_TRAFFIC, allow_in, allow_out, create_group
 from infra.settings import InfraSettings
 
 PRIVATE_SUBNET_BITS = 2
@@ -38,10 +38,16 @@ class NetworkStack(DeploymentStack):
             for subnet in self.vpc.private_subnets
             if subnet.availability_zone == settings.training_zone
         )
-        self.efa = self._group("efa", "Training nodes: EFA and IP", allow_all_outbound=True)
-        self.lustre = self._group("lustre", "FSx for Lustre file system", allow_all_outbound=False)
+        self.efa = create_group(
+            self, self.vpc, "efa", "Training nodes: EFA and IP", allow_all_outbound=True
+        )
+        self.lustre = create_group(
+            self, self.vpc, "lustre", "FSx for Lustre file system", allow_all_outbound=False
+        )
         self._let_nodes_talk_to_each_other()
         self._let_nodes_reach_the_file_system()
+        if settings.network.interface_endpoints:
+            add_interface_endpoints(self, self.vpc, vpc_cidr=settings.network.vpc_cidr)
 
     @property
     @jsii.member(jsii_name="availabilityZones")
@@ -51,12 +57,14 @@ class NetworkStack(DeploymentStack):
 
     def _vpc(self, settings: InfraSettings) -> ec2.Vpc:
         prefix = ipaddress.ip_network(settings.network.vpc_cidr).prefixlen
+        # Encrypted by CloudWatch itself. A key of our own would guard only who talked to whom, and
+        # its policy would have to let the log service in before the group exists.
         flow_logs = logs.LogGroup(
             self,
             "FlowLogs",
             log_group_name=f"/aws/vpc/{settings.name}/flow-logs",
             retention=logs.RetentionDays.ONE_MONTH,
-            removal_policy=RemovalPolicy.DESTROY,
+            removal_policy=self.removal_policy,
         )
         return ec2.Vpc(
             self,
@@ -87,16 +95,6 @@ class NetworkStack(DeploymentStack):
                 )
             },
         )
-
-    def _group(self, name: str, description: str, *, allow_all_outbound: bool) -> Group:
-        group = ec2.SecurityGroup(
-            self,
-            name.capitalize(),
-            vpc=self.vpc,
-            description=description,
-            allow_all_outbound=allow_all_outbound,
-        )
-        return Group(name, group.security_group_id)
 
     def _let_nodes_talk_to_each_other(self) -> None:
         # EFA traffic is not IP: "anywhere" does not cover it, only the group's own name does.

@@ -27,6 +27,8 @@ ALL_TRAFFIC = (Traffic(protocol="-1"),)
 LUSTRE_TRAFFIC = (Traffic("tcp", 988, 988), Traffic("tcp", 1018, 1023))
 """LNET's well-known port and the ports its servers and clients call back from."""
 
+HTTPS_TRAFFIC = (Traffic("tcp", 443, 443),)
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -34,6 +36,20 @@ class Group:
     """Word for this group in the rules' own names and descriptions."""
 
     id: str
+
+
+def create_group(
+    scope: Construct, vpc: ec2.Vpc, name: str, description: str, *, allow_all_outbound: bool
+) -> Group:
+    """A group that nobody may reach yet, and that may call anywhere or nowhere."""
+    group = ec2.SecurityGroup(
+        scope,
+        name.capitalize(),
+        vpc=vpc,
+        description=description,
+        allow_all_outbound=allow_all_outbound,
+    )
+    return Group(name, group.security_group_id)
 
 
 def allow_in(scope: Construct, group: Group, peer: Group, traffic: tuple[Traffic, ...]) -> None:
@@ -48,6 +64,23 @@ def allow_in(scope: Construct, group: Group, peer: Group, traffic: tuple[Traffic
             from_port=rule.first_port,
             to_port=rule.last_port,
             description=f"{group.name} from {peer.name}",
+        )
+
+
+def allow_in_from_network(
+    scope: Construct, group: Group, cidr: str, traffic: tuple[Traffic, ...]
+) -> None:
+    """Let whatever has an address in ``cidr`` open connections to ``group``."""
+    for rule in traffic:
+        ec2.CfnSecurityGroupIngress(
+            scope,
+            f"{group.name}-from-network-{rule.label}",
+            group_id=group.id,
+            cidr_ip=cidr,
+            ip_protocol=rule.protocol,
+            from_port=rule.first_port,
+            to_port=rule.last_port,
+            description=f"{group.name} from {cidr}",
         )
 
 
