@@ -4,6 +4,10 @@ boto3 reads credentials, profile and endpoint from the environment, as every
 tool of AWS does.
 """
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 import boto3
 from botocore.config import Config
 from botocore.exceptions import (
@@ -24,7 +28,12 @@ LIMITS = Config(
 ERRORS = (BotoCoreError, ClientError)
 """What a call may raise; ``one_line`` explains it."""
 
-_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+Clients = Callable[[str], Any]
+"""Gives the client of a service, by boto3's name for it: always the same one."""
+
+_DENIED = frozenset(
+    {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403", "Forbidden"}
+)
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 _UNKNOWN = frozenset(
     {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
@@ -37,6 +46,16 @@ _THROTTLED = frozenset(
 def open_session(settings: InfraSettings) -> boto3.Session:
     """A session in the deployment's region, whatever region the environment names."""
     return boto3.Session(region_name=settings.region)
+
+
+def clients_of(session: boto3.Session) -> Clients:
+    """The session's clients, each made when it is first asked for and bounded by ``LIMITS``."""
+
+    @cache
+    def client(service: str) -> Any:
+        return session.client(service, config=LIMITS)
+
+    return client
 
 
 def one_line(error: BotoCoreError | ClientError) -> str:
@@ -59,6 +78,11 @@ def error_code(error: BotoCoreError | ClientError) -> str:
     return type(error).__name__
 
 
+def is_denied(error: BotoCoreError | ClientError) -> bool:
+    """The credentials are good but may not do this."""
+    return error_code(error) in _DENIED
+
+
 def _explain(error: ClientError) -> str:
     code = error_code(error)
     message = " ".join(str(error.response.get("Error", {}).get("Message", "")).split())
@@ -68,7 +92,10 @@ def _explain(error: ClientError) -> str:
     if code in _EXPIRED:
         return f"credentials have expired, {said}; log in again"
     if code in _UNKNOWN:
-        return f"AWS does not know these credentials, {said}; check AWS_PROFILE"
+        return (
+            f"AWS does not know these credentials, {said}; check AWS_PROFILE, and that the "
+            "account has this region enabled"
+        )
     if code in _THROTTLED:
         return f"AWS is throttling, {said}; try again in a minute"
     return f"{said} ({code})"

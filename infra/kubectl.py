@@ -23,6 +23,10 @@ class KubectlError(RuntimeError):
     """``kubectl`` is missing, cannot reach the cluster, or was refused; says what to do."""
 
 
+class KubectlForbiddenError(KubectlError):
+    """The cluster answers, but this user may not ask for that."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kubectl:
     context: str
@@ -36,9 +40,14 @@ class Kubectl:
             KubectlError: the cluster could not be asked.
         """
         where = ["--namespace", namespace] if namespace else ["--all-namespaces"]
-        items: list[dict[str, Any]] = json.loads(self.run(["get", kind, *where, "-o", "json"]))[
-            "items"
-        ]
+        said = self.run(["get", kind, *where, "-o", "json"])
+        try:
+            items: list[dict[str, Any]] = json.loads(said)["items"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise KubectlError(
+                f"'kubectl get {kind}' did not answer with a list in JSON but with "
+                f"{said[:60]!r}; see whether the kubectl on PATH is a real one"
+            ) from error
         return items
 
     def run(self, arguments: Sequence[str], *, timeout_seconds: float = TIMEOUT_SECONDS) -> str:
@@ -63,14 +72,24 @@ class Kubectl:
             raise KubectlError(
                 f"'kubectl {' '.join(arguments)}' took over {timeout_seconds:.0f} s; {self.remedy}"
             ) from error
+        except OSError as error:
+            raise KubectlError(f"kubectl cannot be run ({error.strerror}); install it") from error
         if done.returncode:
             said = " ".join(done.stderr.split())[-300:] or f"exit status {done.returncode}"
+            if "(Forbidden)" in said:
+                raise KubectlForbiddenError(
+                    f"'kubectl {' '.join(arguments)}': {said}; use a principal of admin_arns"
+                )
             raise KubectlError(f"'kubectl {' '.join(arguments)}': {said}; {self.remedy}")
         return done.stdout
 
 
 def kubectl_for(settings: InfraSettings) -> Kubectl:
     """``kubectl`` on the context that README's ``update-kubeconfig`` makes for this cluster."""
-    arn = f"arn:aws:eks:{settings.region}:{settings.account}:cluster/{settings.name}"
+    # The context is named after the cluster's ARN, whose partition follows from the region.
+    partition = {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(
+        settings.region.rsplit("-", 2)[0], "aws"
+    )
+    arn = f"arn:{partition}:eks:{settings.region}:{settings.account}:cluster/{settings.name}"
     command = f"aws eks update-kubeconfig --name {settings.name} --region {settings.region}"
     return Kubectl(context=arn, remedy=f"run '{command}' and see whether its API can be reached")
