@@ -7,8 +7,13 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from deployment import DeploymentError, load
+from deployment import Deployment, DeploymentError, load
+from infra.names import PLATFORM, stack_name
+
+if TYPE_CHECKING:
+    from workloads.platform_files import PlatformFiles
 
 INTERRUPTED_EXIT_CODE = 130
 
@@ -16,6 +21,11 @@ _EXAMPLES = """\
 examples:
   python -m workloads synth --deployment deployments/p5.yaml
       write dist/steadfast-p5/<run>.yaml for every run of the file
+  python -m workloads synth --deployment deployments/p5.yaml --outputs cdk-outputs.json
+      write dist/steadfast-p5/platform/ too: what a cluster needs before its first run, for
+      the ids in the file of 'cdk deploy --all --outputs-file cdk-outputs.json'. With
+      kubectl_provider: false, also print the kubectl and helm commands that install it;
+      otherwise the platform stack does, and the files are there to be read
   python -m workloads rehearse pod in-job --deployment deployments/rehearsal.yaml --out out
       run two of its Jobs as processes on this computer
   python -m workloads schema --out deployments/schema.json
@@ -34,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         match arguments.command:
             case "synth":
-                return _synth(arguments.deployment, arguments.out, as_json=arguments.json)
+                return _synth(arguments)
             case "rehearse":
                 return _rehearse(arguments)
             case _:
@@ -46,21 +56,65 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED_EXIT_CODE
 
 
-def _synth(path: Path, out: Path, *, as_json: bool) -> int:
-    deployment = load(path)
-    from workloads.synth import write_manifests  # starts Node; --help need not
+def _synth(arguments: argparse.Namespace) -> int:
+    deployment = load(arguments.deployment)
+    # They start Node; --help need not.
+    from workloads.platform_files import deploy_command, plan_platform, read_file_system
+    from workloads.synth import write_files, write_manifests
 
-    written = write_manifests(deployment, out)
-    if as_json:
-        files = {file.stem: str(file) for file in written}
-        print(json.dumps({"deployment": deployment.name, "manifests": files}, indent=2))
-        return 0
-    for file in written:
-        print(file)
-    print(
+    platform = None
+    if arguments.outputs:
+        # Before anything is written, so that it is all there or nothing is.
+        file_system = read_file_system(
+            arguments.outputs, deployment=deployment, source=arguments.deployment
+        )
+        platform = plan_platform(deployment, file_system, arguments.out)
+    written = write_manifests(deployment, arguments.out)
+    if platform:
+        write_files(platform.texts)
+    elif not deployment.kubectl_provider:
+        command = deploy_command(arguments.deployment, Path("cdk-outputs.json"))
+        print(
+            "workloads synth: left out the platform (namespace, claim, plugins), which no stack of "
+            f"this deployment installs; run '{command}' and add --outputs cdk-outputs.json",
+            file=sys.stderr,
+        )
+    show = _synth_as_json if arguments.json else _synth_as_text
+    print(show(deployment, written, platform))
+    return 0
+
+
+def _synth_as_json(
+    deployment: Deployment, written: Sequence[Path], platform: "PlatformFiles | None"
+) -> str:
+    record: dict[str, object] = {
+        "deployment": deployment.name,
+        "manifests": {file.stem: str(file) for file in written},
+        "platform": None,
+    }
+    if platform:
+        record["platform"] = {
+            "manifest": str(platform.manifest),
+            "values": {release: str(path) for release, path in platform.values.items()},
+            "commands": list(platform.commands),
+        }
+    return json.dumps(record, indent=2)
+
+
+def _synth_as_text(
+    deployment: Deployment, written: Sequence[Path], platform: "PlatformFiles | None"
+) -> str:
+    lines = [str(file) for file in written]
+    if platform:
+        lines += [str(file) for file in platform.texts]
+        if platform.commands:
+            lines += ["Install the platform before the first run:", *platform.commands]
+        else:
+            lines.append(f"stack {stack_name(deployment, PLATFORM)} installs the platform")
+    lines.append(
         f"{len(written)} runs of {deployment.name}; apply one with: kubectl apply -f {written[0]}"
     )
-    return 0
+    return "\n".join(lines)
 
 
 def _rehearse(arguments: argparse.Namespace) -> int:
@@ -109,6 +163,13 @@ def _parser() -> argparse.ArgumentParser:
     synth = commands.add_parser("synth", help="write one Kubernetes manifest for each run")
     _add_deployment(synth)
     synth.add_argument("--out", type=Path, default=Path("dist"), help="folder (default: dist)")
+    synth.add_argument(
+        "--outputs",
+        type=Path,
+        metavar="FILE",
+        help="what 'cdk deploy --outputs-file FILE' wrote; adds the platform, see the examples "
+        "of 'python -m workloads --help'",
+    )
 
     rehearse = commands.add_parser("rehearse", help="run rendered Jobs as processes here, on CPU")
     rehearse.add_argument("runs", nargs="+", metavar="RUN", help="name of a run in the file")

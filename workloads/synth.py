@@ -6,7 +6,7 @@ to a cluster.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +59,29 @@ def write_manifests(deployment: Deployment, out: Path) -> list[Path]:
     Raises:
         DeploymentError: a run cannot be rendered, or ``out`` cannot be written.
     """
-    texts = {name: manifest_text(render_run(deployment, name)) for name in deployment.runs}
     folder = out / deployment.name
-    paths = []
+    texts = {
+        folder / f"{name}.yaml": manifest_text(render_run(deployment, name))
+        for name in deployment.runs
+    }
+    write_files(texts)
+    return list(texts)
+
+
+def write_files(texts: Mapping[Path, str]) -> None:
+    """Write each text to its path, and make the folders that this needs.
+
+    Raises:
+        DeploymentError: a path cannot be written.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for run_name, text in texts.items():
-            path = folder / f"{run_name}.yaml"
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-            paths.append(path)
     except OSError as error:
         raise DeploymentError(
             f"{error.filename}: cannot be written ({error.strerror}); choose another --out"
         ) from error
-    return paths
 
 
 def manifest_text(documents: Sequence[Document]) -> str:
