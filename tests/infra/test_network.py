@@ -7,7 +7,7 @@ import pytest
 from deployment import Deployment
 from infra.settings import NetworkSettings
 from tests.infra.conftest import Synthesize, SynthesizeChanged
-from tests.infra.templates import NAMES, Synthesized
+from tests.infra.templates import NAMES, Synthesized, as_text
 
 ALL = ("-1", None, None)
 LUSTRE = [("tcp", 988, 988), ("tcp", 1018, 1023)]
@@ -41,6 +41,7 @@ def group_name(synthesized: Synthesized, reference: Any, stack: str) -> str:
 
 
 def rules(synthesized: Synthesized) -> list[tuple[str, str, str, Any]]:
+    """Every rule between two groups; the endpoints' one names a network instead."""
     found = []
     for direction, kind, peer in (
         ("from", "AWS::EC2::SecurityGroupIngress", "SourceSecurityGroupId"),
@@ -48,6 +49,8 @@ def rules(synthesized: Synthesized) -> list[tuple[str, str, str, Any]]:
     ):
         for stack in synthesized.stacks:
             for rule in synthesized.resources(stack, kind):
+                if "CidrIp" in rule:
+                    continue
                 found.append(
                     (
                         group_name(synthesized, rule["GroupId"], stack),
@@ -73,26 +76,37 @@ def test_no_group_lets_the_internet_in(synthesized: Synthesize, name: str) -> No
         for group in template.resources(stack, "AWS::EC2::SecurityGroup"):
             assert "SecurityGroupIngress" not in group
         for rule in template.resources(stack, "AWS::EC2::SecurityGroupIngress"):
-            assert "SourceSecurityGroupId" in rule
-            assert "CidrIp" not in rule
+            assert "CidrIpv6" not in rule
+            assert "SourcePrefixListId" not in rule
+            assert ("SourceSecurityGroupId" in rule) != (rule.get("CidrIp") == "10.0.0.0/16")
 
 
-def test_only_nodes_may_call_anywhere_and_the_file_system_may_not(synthesized: Synthesize) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_only_training_nodes_may_call_anywhere(synthesized: Synthesize, name: str) -> None:
     egress = {
-        group["GroupDescription"]: group["SecurityGroupEgress"][0]["CidrIp"]
-        for group in synthesized("p5").resources("network", "AWS::EC2::SecurityGroup")
+        group["GroupDescription"]: [rule["CidrIp"] for rule in group["SecurityGroupEgress"]]
+        for group in synthesized(name).resources("network", "AWS::EC2::SecurityGroup")
     }
-    assert egress == {
-        "Training nodes: EFA and IP": "0.0.0.0/0",
-        # What CDK writes for "nothing": EC2 opens a group that has no rule at all.
-        "FSx for Lustre file system": "255.255.255.255/32",
-    }
+    assert egress.pop("Training nodes: EFA and IP") == ["0.0.0.0/0"]
+    # What CDK writes for "nothing": EC2 opens a group that has no rule at all.
+    assert set(map(tuple, egress.values())) == {("255.255.255.255/32",)}
+    assert "FSx for Lustre file system" in egress
 
 
-def test_every_rule_of_the_file_system_exists_before_it_does(synthesized: Synthesize) -> None:
-    assert not synthesized("p5").resources("storage", "AWS::EC2::SecurityGroupIngress")
-    own = [rule for rule in rules(synthesized("p5")) if rule[0] == "lustre" and rule[2] == "lustre"]
-    assert len(own) == 4
+@pytest.mark.parametrize("name", NAMES)
+def test_every_rule_that_fsx_checks_exists_before_the_file_system(
+    synthesized: Synthesize, name: str
+) -> None:
+    template = synthesized(name)
+    assert not template.resources("storage", "AWS::EC2::SecurityGroupIngress")
+    assert not template.resources("storage", "AWS::EC2::SecurityGroupEgress")
+    network = {"network": template.stacks["network"]}
+    made_first = [
+        rule
+        for rule in rules(Synthesized(template.deployment, network))
+        if rule[0] == "lustre" and rule[2] in ("lustre", "efa")
+    ]
+    assert len(made_first) == 8
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,21 +128,69 @@ def test_the_nat_gateway_is_in_the_training_zone(synthesized: Synthesize) -> Non
     assert subnet["Properties"]["AvailabilityZone"] == "us-east-1a"
 
 
-def test_s3_is_reached_without_the_nat_gateway_from_private_subnets(
-    synthesized: Synthesize,
+@pytest.mark.parametrize("name", NAMES)
+def test_training_nodes_leave_the_vpc_through_nat_and_nothing_else(
+    synthesized: Synthesize, name: str
 ) -> None:
-    endpoint = synthesized("p5").only("network", "AWS::EC2::VPCEndpoint")
-    assert endpoint["VpcEndpointType"] == "Gateway"
-    assert len(endpoint["RouteTableIds"]) == 4
+    # A node with several interfaces gets no public address: in a public subnet it never joins.
+    template = synthesized(name)
+    nodes = template.only(template.nodes, "AWS::AutoScaling::AutoScalingGroup")
+    [subnet] = nodes["VPCZoneIdentifier"]
+    _, subnet_id = template.follow(subnet, template.nodes)
+    [association] = [
+        association
+        for association in template.resources("network", "AWS::EC2::SubnetRouteTableAssociation")
+        if association["SubnetId"] == {"Ref": subnet_id}
+    ]
+    [route] = [
+        route
+        for route in template.resources("network", "AWS::EC2::Route")
+        if route["RouteTableId"] == association["RouteTableId"]
+    ]
+    assert route["DestinationCidrBlock"] == "0.0.0.0/0"
+    assert "NatGatewayId" in route
+    assert "GatewayId" not in route
 
 
-def test_flow_logs_are_kept_for_a_month(synthesized: Synthesize) -> None:
-    assert synthesized("p5").only("network", "AWS::EC2::FlowLog")["TrafficType"] == "ALL"
-    assert synthesized("p5").only("network", "AWS::Logs::LogGroup") == {
-        "LogGroupName": "/aws/vpc/steadfast-p5/flow-logs",
-        "RetentionInDays": 30,
-        "Tags": [{"Key": "deployment", "Value": "steadfast-p5"}],
-    }
+@pytest.mark.parametrize("name", NAMES)
+def test_s3_is_reached_without_the_nat_gateway_from_every_subnet(
+    synthesized: Synthesize, name: str
+) -> None:
+    template = synthesized(name)
+    endpoints = template.resources("network", "AWS::EC2::VPCEndpoint")
+    [gateway] = [e for e in endpoints if e["VpcEndpointType"] == "Gateway"]
+    assert as_text(gateway["ServiceName"]).endswith(".s3")
+    tables = template.stacks["network"]["Resources"]
+    names = {key for key, value in tables.items() if value["Type"] == "AWS::EC2::RouteTable"}
+    assert {table["Ref"] for table in gateway["RouteTableIds"]} == names
+    assert len(names) == 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flow_logs_record_all_traffic_and_are_kept_for_a_month(
+    synthesized: Synthesize, name: str
+) -> None:
+    template = synthesized(name)
+    flow_log = template.only("network", "AWS::EC2::FlowLog")
+    assert flow_log["TrafficType"] == "ALL"
+    owner = template.resource_named_by(flow_log["LogGroupName"], "network")
+    assert owner["Properties"]["RetentionInDays"] == 30
+    name_of_group = f"/aws/vpc/{template.deployment.name}/flow-logs"
+    assert owner["Properties"]["LogGroupName"] == name_of_group
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flow_logs_cannot_make_their_log_group_again_once_it_is_deleted(
+    synthesized: Synthesize, name: str
+) -> None:
+    policy = synthesized(name).only("network", "AWS::IAM::Policy")
+    actions: set[str] = set()
+    for statement in policy["PolicyDocument"]["Statement"]:
+        assert statement["Resource"] != "*"
+        listed = statement["Action"]
+        actions |= {listed} if isinstance(listed, str) else set(listed)
+    assert "logs:PutLogEvents" in actions
+    assert "logs:CreateLogGroup" not in actions
 
 
 def test_a_smaller_vpc_gives_each_private_subnet_a_quarter(
