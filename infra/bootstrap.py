@@ -1,8 +1,11 @@
 """What a training node is told at its first boot: the user data of its launch template.
 
 Two MIME parts. nodeadm reads the NodeConfig and joins the cluster; on nodes with
-EFA devices cloud-init first runs a script, whose changes nodeadm picks up because
-it starts containerd and the kubelet only after cloud-init has finished.
+EFA devices cloud-init first runs a script. Its changes hold from the first container
+on: of amazon-eks-ami's units for AL2023, nodeadm-run.service is ordered after
+cloud-final.service, which runs such scripts, and it alone starts containerd and the
+kubelet. nodeadm limits open files in its base-runtime-spec.json and nothing else, so
+containers inherit containerd's own limit on locked memory.
 """
 
 from dataclasses import dataclass
@@ -16,6 +19,9 @@ GPU_PRESENT_LABEL = "nvidia.com/gpu.present"
 EFA_PRESENT_LABEL = "vpc.amazonaws.com/efa.present"
 GROUP_LABEL = "steadfast/node-group"
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+STORAGE_TAINT = {"key": "fsx.csi.aws.com/agent-not-ready", "effect": "NoExecute"}
+"""Keeps pods away until the FSx driver runs on the node, which then removes the taint by its key
+(aws-fsx-csi-driver, docs/install.md; since 0.10.0, with retries since 1.2.0)."""
 
 _BOUNDARY = "==steadfast=="
 _HUGEPAGE_MIB = 2
@@ -24,7 +30,7 @@ _EFA_SCRIPT = """\
 #!/bin/bash
 set -o errexit -o nounset -o pipefail
 
-# EFA registers memory with the device, far beyond the 64 KiB that a container may lock by default.
+# EFA registers memory with the device, far beyond what a container may lock by default.
 mkdir -p /etc/systemd/system/containerd.service.d
 cat > /etc/systemd/system/containerd.service.d/memlock.conf <<'UNIT'
 [Service]
@@ -64,9 +70,7 @@ def node_user_data(cluster: ClusterAddress, *, group: str, hardware: InstanceTyp
 def node_config(cluster: ClusterAddress, *, group: str, hardware: InstanceType) -> str:
     """The NodeConfig that nodeadm reads, as YAML."""
     labels = ",".join(f"{key}={value}" for key, value in node_labels(group, hardware).items())
-    kubelet: dict[str, Any] = {"flags": [f"--node-labels={labels}"]}
-    if hardware.num_gpus:
-        kubelet["config"] = {"registerWithTaints": [dict(GPU_TAINT)]}
+    taints = [GPU_TAINT, STORAGE_TAINT] if hardware.num_gpus else [STORAGE_TAINT]
     spec: dict[str, Any] = {
         "cluster": {
             "name": cluster.name,
@@ -74,7 +78,10 @@ def node_config(cluster: ClusterAddress, *, group: str, hardware: InstanceType) 
             "certificateAuthority": cluster.certificate_authority,
             "cidr": cluster.service_cidr,
         },
-        "kubelet": kubelet,
+        "kubelet": {
+            "flags": [f"--node-labels={labels}"],
+            "config": {"registerWithTaints": [dict(taint) for taint in taints]},
+        },
     }
     if hardware.local_nvme_gib:
         # One striped volume under containerd and the kubelet: images and scratch stay off EBS.

@@ -1,11 +1,11 @@
 """One group of training nodes: a launch template, and a group that keeps so many of them running.
 
-Both are L1. The L2 launch template has room for one network interface, and the
-cluster's own helper for self-managed nodes boots Amazon Linux 2. The group names
-one subnet, and the template names none: the group's is the only one there is.
+Both are L1: the cluster's own helper for self-managed nodes boots Amazon Linux 2.
+The group names one subnet, and the template names none: the group's is the only one
+there is. Interruptions of spot instances are not covered: no capacity here is spot.
 """
 
-from aws_cdk import CfnOutput, CfnTag, Fn
+from aws_cdk import CfnAutoScalingScheduledAction, CfnOutput, CfnTag, CfnUpdatePolicy, Fn
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
@@ -13,15 +13,15 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra import names
+from infra import launch_template, names
 from infra.base import DeploymentStack
 from infra.bootstrap import ClusterAddress, node_user_data
 from infra.cluster import ClusterStack
-from infra.efa import plan_interfaces
 from infra.hardware import InstanceType
 from infra.network import NetworkStack
-from infra.node_groups import Capacity, CapacityBlock, NodeGroup, OnDemand, Reservation
+from infra.node_groups import OnDemand, Reservation
 from infra.roles import node_role
+from infra.schedule import nodes_at_creation, planned_resizes
 from infra.settings import InfraSettings
 
 Template = ec2.CfnLaunchTemplate
@@ -57,6 +57,7 @@ class NodeGroupStack(DeploymentStack):
         group = self._group(settings, network, template)
         # A node that boots before its entry exists is refused by the cluster.
         group.node.add_dependency(access)
+        self._schedule(group)
         CfnOutput(self, "AutoScalingGroupName", value=group.ref)
 
     def _launch_template(
@@ -80,12 +81,12 @@ class NodeGroupStack(DeploymentStack):
             image_id=self._image_id(settings),
             iam_instance_profile=Template.IamInstanceProfileProperty(arn=profile.attr_arn),
             user_data=Fn.base64(node_user_data(address, group=self._name, hardware=nodes.hardware)),
-            metadata_options=_only_imdsv2(),
-            block_device_mappings=[_root_volume(nodes.root_volume_gib)],
-            network_interfaces=_network_interfaces(nodes, network.efa.id),
-            placement=self._placement(nodes.capacity),
-            instance_market_options=_market(nodes.capacity),
-            capacity_reservation_specification=_reservation(nodes.capacity),
+            metadata_options=launch_template.only_imdsv2(),
+            block_device_mappings=[launch_template.root_volume(nodes.root_volume_gib)],
+            network_interfaces=launch_template.network_interfaces(nodes, network.efa.id),
+            placement=self._placement(),
+            instance_market_options=launch_template.market(nodes.capacity),
+            capacity_reservation_specification=launch_template.reservation(nodes.capacity),
             tag_specifications=[
                 Template.TagSpecificationProperty(resource_type=kind, tags=tags)
                 for kind in ("volume", "network-interface")  # instances get the group's
@@ -96,18 +97,16 @@ class NodeGroupStack(DeploymentStack):
     def _group(
         self, settings: InfraSettings, network: NetworkStack, template: ec2.CfnLaunchTemplate
     ) -> autoscaling.CfnAutoScalingGroup:
-        """Has no update policy: a deploy never restarts a node under a running job."""
+        """Has no rolling update: a deploy never restarts a node under a running job."""
         nodes = self._nodes
-        # A block has dates, and asking for nodes outside of them fails. Left out, the group starts
-        # with none and keeps what a human or a schedule sets; a 0 would end them at each deploy.
-        in_block = isinstance(nodes.capacity, CapacityBlock)
+        desired = nodes_at_creation(nodes)
         return Group(
             self,
             "Group",
             auto_scaling_group_name=settings.auto_scaling_group_name(self._name),
             min_size="0",
             max_size=str(nodes.all_nodes),
-            desired_capacity=None if in_block else str(nodes.all_nodes),
+            desired_capacity=None if desired is None else str(desired),
             vpc_zone_identifier=[network.training_subnet.subnet_id],
             health_check_type="EC2",
             health_check_grace_period=BOOT_GRACE_SECONDS,
@@ -119,6 +118,27 @@ class NodeGroupStack(DeploymentStack):
                 for key, value in self._tags(settings).items()
             ],
         )
+
+    def _schedule(self, group: autoscaling.CfnAutoScalingGroup) -> None:
+        """A block's group grows at its start and is empty before its end, deployed or not."""
+        resizes = planned_resizes(self._nodes)
+        for resize in resizes:
+            autoscaling.CfnScheduledAction(
+                self,
+                resize.name,
+                auto_scaling_group_name=group.ref,
+                start_time=resize.timestamp,
+                min_size=0,
+                max_size=resize.num_nodes,
+                desired_capacity=resize.num_nodes,
+            )
+        if resizes:
+            # Else each update of the stack sets the sizes back to the template's.
+            group.cfn_options.update_policy = CfnUpdatePolicy(
+                auto_scaling_scheduled_action=CfnAutoScalingScheduledAction(
+                    ignore_unmodified_group_size_properties=True
+                )
+            )
 
     def _image_id(self, settings: InfraSettings) -> str:
         """The pinned image, or the newest recommended one as CloudFormation sees it at deploy."""
@@ -135,11 +155,19 @@ class NodeGroupStack(DeploymentStack):
             f"kubernetes.io/cluster/{settings.name}": "owned",
         }
 
-    def _placement(self, capacity: Capacity) -> ec2.CfnLaunchTemplate.PlacementProperty | None:
-        match capacity:
-            case OnDemand(placement_group=True) | Reservation(placement_group=True):
+    def _placement(self) -> ec2.CfnLaunchTemplate.PlacementProperty | None:
+        """On-demand nodes get a placement group that no other node group shares.
+
+        A reservation starts only in the group that it was made in, if in any, and fails
+        with InsufficientInstanceCapacity in another, however much of it is free
+        (terraform-aws-eks#3730, eksctl#7949). A block packs its instances by itself.
+        """
+        match self._nodes.capacity:
+            case OnDemand(placement_group=True):
                 group = ec2.CfnPlacementGroup(self, "PlacementGroup", strategy="cluster")
                 return Template.PlacementProperty(group_name=group.attr_group_name)
+            case Reservation(placement_group=str(name)):
+                return Template.PlacementProperty(group_name=name)
             case _:
                 return None
 
@@ -151,52 +179,3 @@ def ami_parameter(kubernetes_version: str, hardware: InstanceType) -> str:
         f"/aws/service/eks/optimized-ami/{kubernetes_version}/amazon-linux-2023/x86_64/"
         f"{variant}/recommended/image_id"
     )
-
-
-def _only_imdsv2() -> ec2.CfnLaunchTemplate.MetadataOptionsProperty:
-    """One hop: the node itself reaches its metadata, a pod with an address of its own does not."""
-    return Template.MetadataOptionsProperty(
-        http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=1
-    )
-
-
-def _root_volume(size_gib: int) -> ec2.CfnLaunchTemplate.BlockDeviceMappingProperty:
-    return Template.BlockDeviceMappingProperty(
-        device_name="/dev/xvda",
-        ebs=Template.EbsProperty(
-            volume_type="gp3", volume_size=size_gib, encrypted=True, delete_on_termination=True
-        ),
-    )
-
-
-def _network_interfaces(
-    nodes: NodeGroup, security_group_id: str
-) -> list[ec2.CfnLaunchTemplate.NetworkInterfaceProperty]:
-    """Groups go on every interface: EC2 refuses them on the template once interfaces are listed."""
-    return [
-        Template.NetworkInterfaceProperty(
-            network_card_index=interface.card,
-            device_index=interface.device,
-            interface_type=interface.kind,
-            groups=[security_group_id],
-            delete_on_termination=True,
-        )
-        for interface in plan_interfaces(nodes.hardware, nodes.efa_layout)
-    ]
-
-
-def _market(capacity: Capacity) -> ec2.CfnLaunchTemplate.InstanceMarketOptionsProperty | None:
-    if isinstance(capacity, CapacityBlock):
-        return Template.InstanceMarketOptionsProperty(market_type="capacity-block")
-    return None
-
-
-def _reservation(
-    capacity: Capacity,
-) -> ec2.CfnLaunchTemplate.CapacityReservationSpecificationProperty | None:
-    if isinstance(capacity, OnDemand):
-        return None
-    target = Template.CapacityReservationTargetProperty(
-        capacity_reservation_id=capacity.reservation_id
-    )
-    return Template.CapacityReservationSpecificationProperty(capacity_reservation_target=target)

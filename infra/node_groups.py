@@ -5,18 +5,31 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, Field, field_validator, model_validator
+from pydantic import AwareDatetime, BeforeValidator, Field, field_validator, model_validator
 
 from infra.efa import Layout, plan_interfaces
-from infra.fields import PositiveInt, Settings
+from infra.fields import Settings
 from infra.hardware import CATALOG, InstanceType
 
 MOST_NODES = 1000
+SMALLEST_ROOT_GIB = 50
+LARGEST_ROOT_GIB = 16_384
 
+
+def _not_a_number(value: object) -> object:
+    """A number would be taken for seconds since 1970."""
+    if isinstance(value, int | float):
+        raise ValueError(f"{value} is no moment; write one such as '2027-01-13T11:30:00Z'")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number)]
 ReservationId = Annotated[str, Field(pattern=r"^cr-[0-9a-f]{17}$")]
 ReservationGroupArn = Annotated[
     str, Field(pattern=r"^arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:\d{12}:group/.+$")
 ]
+
+PlacementGroupName = Annotated[str, Field(pattern=r"^[!-~]([ -~]{0,253}[!-~])?$")]
 
 BLOCK_DRAIN = timedelta(minutes=45)
 """EC2 ends the instances of a block 30 minutes before it does; jobs save and leave before that."""
@@ -25,7 +38,7 @@ BLOCK_DRAIN = timedelta(minutes=45)
 class OnDemand(Settings):
     kind: Literal["on-demand"]
     placement_group: bool = True
-    """Pack the nodes close together; right for on-demand capacity."""
+    """Pack the nodes close together. For on-demand capacity it costs nothing but choice."""
 
 
 class Reservation(Settings):
@@ -34,8 +47,9 @@ class Reservation(Settings):
     reservation_group_arn: ReservationGroupArn | None = None
     """A resource group of reservations, instead of one reservation."""
 
-    placement_group: bool = False
-    """Only if the reservation itself was made in this group; else no instance ever starts."""
+    placement_group: PlacementGroupName | None = None
+    """The cluster placement group that the reservation was made in; with another, or with one
+    where the reservation has none, no instance ever starts."""
 
     @model_validator(mode="after")
     def _names_one_target(self) -> Self:
@@ -50,10 +64,11 @@ class Reservation(Settings):
 class CapacityBlock(Settings):
     kind: Literal["capacity-block"]
     reservation_id: ReservationId
-    starts_at: AwareDatetime | None = None
-    """When the block begins: all nodes start then. Leave it out once the block is running."""
+    starts_at: Moment | None = None
+    """When the block begins: all nodes start then. Leave it out once the block is running, since
+    Auto Scaling takes no schedule in the past."""
 
-    ends_at: AwareDatetime
+    ends_at: Moment
     """When the block ends: the group is empty 45 minutes before, 15 before EC2 would end it."""
 
     @model_validator(mode="after")
@@ -86,7 +101,11 @@ class NodeGroup(Settings):
     efa_layout: Layout = "ena-primary"
     """Which device carries IP on card 0: an ENA interface (today's guide) or the EFA itself."""
 
-    root_volume_gib: PositiveInt = 500
+    root_volume_gib: Annotated[
+        int, Field(strict=True, ge=SMALLEST_ROOT_GIB, le=LARGEST_ROOT_GIB)
+    ] = 500
+    """Where a type has local disks, images and scratch go there and not on this volume."""
+
     ami_id: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")] | None = None
     """Pins the image. Without it each deploy takes the newest recommended one."""
 
