@@ -65,15 +65,33 @@ def test_a_gpu_node_with_efa_carries_both_labels() -> None:
     assert flag == f"--node-labels=steadfast/node-group=big,{labels}"
 
 
+def taints_of(name: str) -> list[dict[str, str]]:
+    taints: list[dict[str, str]] = spec_of(name)["kubelet"]["config"]["registerWithTaints"]
+    return taints
+
+
 def test_a_gpu_node_keeps_other_pods_away() -> None:
     taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-    assert spec_of("g5.8xlarge")["kubelet"]["config"]["registerWithTaints"] == [taint]
+    assert taint in taints_of("g5.8xlarge")
 
 
-def test_a_node_without_gpus_has_neither_taint_nor_raid_but_the_label_of_its_group() -> None:
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_node_waits_for_its_storage_driver(name: str) -> None:
+    # Exactly so: the driver removes a taint by this key, and NoExecute is what it recommends.
+    assert {"key": "fsx.csi.aws.com/agent-not-ready", "effect": "NoExecute"} in taints_of(name)
+
+
+def test_a_node_without_gpus_has_neither_their_taint_nor_raid_but_the_label_of_its_group() -> None:
     spec = spec_of("m7i.2xlarge")
     assert set(spec) == {"cluster", "kubelet"}
-    assert spec["kubelet"] == {"flags": ["--node-labels=steadfast/node-group=big"]}
+    assert spec["kubelet"]["flags"] == ["--node-labels=steadfast/node-group=big"]
+    assert len(taints_of("m7i.2xlarge")) == 1
+
+
+def test_a_gpu_node_without_efa_has_the_one_label_and_runs_no_script() -> None:
+    [flag] = spec_of("g5.2xlarge")["kubelet"]["flags"]
+    assert flag == "--node-labels=steadfast/node-group=big,nvidia.com/gpu.present=true"
+    assert set(parts_of("g5.2xlarge")) == {"application/node.eks.aws"}
 
 
 def test_local_disks_become_one_striped_volume() -> None:
@@ -108,6 +126,20 @@ def test_a_node_without_efa_runs_no_script() -> None:
     assert set(parts_of("m7i.2xlarge")) == {"application/node.eks.aws"}
 
 
-def test_user_data_fits_the_16_kib_that_ec2_takes() -> None:
-    sizes = [len(node_user_data(CLUSTER, group="big", hardware=h)) for h in CATALOG.values()]
-    assert max(sizes) < 12_000
+def test_the_config_has_no_field_that_nodeadm_does_not_know() -> None:
+    spec = spec_of("p5.48xlarge")
+    assert set(spec) == {"cluster", "kubelet", "instance"}
+    assert set(spec["kubelet"]) == {"flags", "config"}
+    assert set(spec["kubelet"]["config"]) == {"registerWithTaints"}
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_user_data_fits_the_16_kib_that_ec2_takes(name: str) -> None:
+    longest = ClusterAddress(
+        name="c" * 40,
+        endpoint=f"https://{'A' * 32}.gr7.ap-northeast-1.eks.amazonaws.com",
+        certificate_authority="Q" * 4000,
+        service_cidr="172.20.0.0/16",
+    )
+    text = node_user_data(longest, group="g" * 20, hardware=CATALOG[name])
+    assert len(text.encode()) < 16 * 1024

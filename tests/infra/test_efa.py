@@ -1,14 +1,16 @@
 """The interface plan: which cards and devices each instance type is launched with."""
 
+from dataclasses import replace
+from typing import get_args
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from infra.efa import Interface, Layout, plan_interfaces
 from infra.hardware import CATALOG, InstanceType
 
-ANY_TYPE = st.sampled_from(sorted(CATALOG.values(), key=lambda known: known.name))
-ANY_LAYOUT = st.sampled_from(["ena-primary", "efa-primary"])
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 def efa_slots(name: str, layout: Layout = "ena-primary") -> list[tuple[int, int]]:
@@ -37,7 +39,15 @@ def test_the_older_layout_carries_ip_on_the_efa_device_of_card_0() -> None:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("p5en.48xlarge", 16), ("p6-b200.48xlarge", 8), ("p4de.24xlarge", 4), ("g5.8xlarge", 1)],
+    [
+        ("p5.48xlarge", 32),
+        ("p5en.48xlarge", 16),
+        ("p6-b200.48xlarge", 8),
+        ("p4de.24xlarge", 4),
+        ("g6e.24xlarge", 2),
+        ("g5.8xlarge", 1),
+        ("g5.2xlarge", 0),
+    ],
 )
 def test_a_type_gets_as_many_efa_devices_as_it_takes(name: str, count: int) -> None:
     assert len(efa_slots(name)) == count
@@ -58,16 +68,42 @@ def test_a_type_without_efa_has_one_plain_interface() -> None:
     assert plan_interfaces(CATALOG["m7i.2xlarge"], "efa-primary") == plain
 
 
-@given(hardware=ANY_TYPE, layout=ANY_LAYOUT)
+@pytest.mark.parametrize(
+    ("hardware", "layout"),
+    [
+        pytest.param(hardware, layout, id=f"{hardware.name}-{layout}")
+        for hardware in CATALOG.values()
+        for layout in LAYOUTS
+        if layout == "ena-primary" or not hardware.first_efa_card
+    ],
+)
 def test_any_plan_is_one_that_ec2_accepts(hardware: InstanceType, layout: Layout) -> None:
-    if layout == "efa-primary" and hardware.first_efa_card:
-        return
     plan = plan_interfaces(hardware, layout)
     slots = [(i.card, i.device) for i in plan]
-    carries_ip = [i for i in plan if i.kind != "efa-only"]
-    assert len(slots) == len(set(slots))
-    assert [(i.card, i.device) for i in carries_ip] == [(0, 0)]
-    assert sum(i.kind != "interface" for i in plan) == hardware.num_efa
-    assert all(i.card < hardware.num_network_cards and i.device <= 1 for i in plan)
+    carries_ip = [(i.card, i.device) for i in plan if i.kind != "efa-only"]
     efa_cards = [i.card for i in plan if i.kind != "interface"]
-    assert len(efa_cards) == len(set(efa_cards))
+    assert len(slots) == len(set(slots))
+    assert carries_ip == [(0, 0)]
+    assert len(efa_cards) == len(set(efa_cards)) == hardware.num_efa
+    assert all(i.card < hardware.num_network_cards and i.device <= 1 for i in plan)
+    assert all(card >= hardware.first_efa_card for card in efa_cards)
+
+
+@given(
+    num_efa=st.integers(min_value=0, max_value=64),
+    first_efa_card=st.integers(min_value=0, max_value=1),
+    layout=st.sampled_from(LAYOUTS),
+)
+def test_a_plan_holds_for_types_to_come(num_efa: int, first_efa_card: int, layout: Layout) -> None:
+    assume(layout == "ena-primary" or not first_efa_card or not num_efa)
+    hardware = replace(
+        CATALOG["p5.48xlarge"],
+        num_efa=num_efa,
+        first_efa_card=first_efa_card,
+        num_network_cards=first_efa_card + max(num_efa, 1),
+    )
+    plan = plan_interfaces(hardware, layout)
+    assert plan[0].kind != "efa-only"
+    assert sum(i.kind != "interface" for i in plan) == num_efa
+    assert len({(i.card, i.device) for i in plan}) == len(plan)
+    assert all(i.card < hardware.num_network_cards and i.device <= 1 for i in plan)

@@ -1,27 +1,14 @@
 """The launch template and the group of the training nodes, as EC2 will read them."""
 
 import email
-from typing import Any
 
 import pytest
 import yaml
 
 from deployment import Deployment
-from infra.node_groups import NodeGroup
 from tests.infra.conftest import Synthesize, SynthesizeChanged
+from tests.infra.groups import group, launch_template, with_nodes
 from tests.infra.templates import NAMES, Synthesized, as_text
-
-RESERVATION = "cr-0123456789abcdef0"
-
-
-def launch_template(synthesized: Synthesized) -> dict[str, Any]:
-    template = synthesized.only(synthesized.nodes, "AWS::EC2::LaunchTemplate")
-    data: dict[str, Any] = template["LaunchTemplateData"]
-    return data
-
-
-def group(synthesized: Synthesized) -> dict[str, Any]:
-    return synthesized.only(synthesized.nodes, "AWS::AutoScaling::AutoScalingGroup")
 
 
 def efa_slots(synthesized: Synthesized) -> list[tuple[int, int]]:
@@ -32,12 +19,6 @@ def efa_slots(synthesized: Synthesized) -> list[tuple[int, int]]:
     ]
 
 
-def with_nodes(deployment: Deployment, **changes: Any) -> Deployment:
-    [(name, group)] = deployment.node_groups.items()
-    changed = NodeGroup.model_validate({**group.model_dump(), **changes})
-    return deployment.model_copy(update={"node_groups": {name: changed}})
-
-
 @pytest.mark.parametrize("name", ["p5", "p5-capacity-block"])
 def test_a_p5_is_launched_with_32_efa_devices(synthesized: Synthesize, name: str) -> None:
     assert efa_slots(synthesized(name)) == [(0, 1), *((card, 0) for card in range(1, 32))]
@@ -45,7 +26,13 @@ def test_a_p5_is_launched_with_32_efa_devices(synthesized: Synthesize, name: str
 
 @pytest.mark.parametrize(
     ("name", "slots"),
-    [("p4de", [(0, 1), (1, 0), (2, 0), (3, 0)]), ("g5", [(0, 1)]), ("rehearsal", [])],
+    [
+        ("p5en", [(0, 1), *((card, 0) for card in range(1, 16))]),
+        ("p6-b200", [(0, 1), *((card, 0) for card in range(1, 8))]),
+        ("p4de", [(0, 1), (1, 0), (2, 0), (3, 0)]),
+        ("g5", [(0, 1)]),
+        ("rehearsal", []),
+    ],
 )
 def test_other_types_are_launched_with_what_they_take(
     synthesized: Synthesize, name: str, slots: list[tuple[int, int]]
@@ -134,47 +121,6 @@ def test_user_data_holds_the_addresses_of_this_very_cluster(
     assert "CertificateAuthorityData" in cluster["certificateAuthority"]
 
 
-def test_on_demand_nodes_are_packed_close_and_all_wanted(synthesized: Synthesize) -> None:
-    template = synthesized("p5")
-    placement = template.only(template.nodes, "AWS::EC2::PlacementGroup")
-    assert placement["Strategy"] == "cluster"
-    assert "Placement" in launch_template(template)
-    sizes = {key: group(template)[key] for key in ("MinSize", "DesiredCapacity", "MaxSize")}
-    assert sizes == {"MinSize": "0", "DesiredCapacity": "2", "MaxSize": "2"}
-
-
-def test_no_node_of_a_capacity_block_starts_by_itself(synthesized: Synthesize) -> None:
-    sizes = group(synthesized("p5-capacity-block"))
-    assert (sizes["MinSize"], sizes["MaxSize"]) == ("0", "2")
-    # Absent is zero at creation, and does not end running nodes at a later deploy.
-    assert "DesiredCapacity" not in sizes
-
-
-def test_a_capacity_block_names_its_market_and_has_no_placement_group(
-    synthesized: Synthesize,
-) -> None:
-    template = synthesized("p5-capacity-block")
-    data = launch_template(template)
-    assert data["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
-    assert data["CapacityReservationSpecification"] == {
-        "CapacityReservationTarget": {"CapacityReservationId": RESERVATION}
-    }
-    assert "Placement" not in data
-    assert not template.resources(template.nodes, "AWS::EC2::PlacementGroup")
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_reservation_is_targeted_and_packed_only_if_asked(
-    p5: Deployment, synthesized_as: SynthesizeChanged, packed: bool
-) -> None:
-    capacity = {"kind": "reservation", "reservation_id": RESERVATION, "placement_group": packed}
-    data = launch_template(synthesized_as(with_nodes(p5, capacity=capacity)))
-    target = data["CapacityReservationSpecification"]["CapacityReservationTarget"]
-    assert target == {"CapacityReservationId": RESERVATION}
-    assert "InstanceMarketOptions" not in data
-    assert ("Placement" in data) is packed
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_nodes_may_join_before_the_first_one_starts(synthesized: Synthesize, name: str) -> None:
     template = synthesized(name)
@@ -183,4 +129,6 @@ def test_nodes_may_join_before_the_first_one_starts(synthesized: Synthesize, nam
     [asg] = [r for r in resources.values() if r["Type"] == "AWS::AutoScaling::AutoScalingGroup"]
     assert resources[entry]["Properties"]["Type"] == "EC2_LINUX"
     assert entry in asg["DependsOn"]
-    assert "UpdatePolicy" not in asg
+    assert not {"AutoScalingRollingUpdate", "AutoScalingReplacingUpdate"} & set(
+        asg.get("UpdatePolicy", {})
+    )
