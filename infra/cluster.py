@@ -1,49 +1,60 @@
-"""The control plane, its add-ons, and a few small nodes to run them on.
+"""The cluster: its control plane, and what makes it usable before any training node is there.
 
-Order matters: a node is not ready without the CNI, the CNI gets its rights from
-the pod identity agent, and what runs as a Deployment needs a node to run on.
+Add-ons, system nodes and access are constructs of their own; here they are put
+in an order that works. What runs on the cluster beside its add-ons belongs to
+later stacks.
 """
 
 import importlib
-import json
-from collections.abc import Mapping
 from typing import cast
 
-from aws_cdk import CfnOutput, CfnResource, RemovalPolicy
+from aws_cdk import CfnOutput, CfnResource, Duration, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
-from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra import names
+from infra.access import Access
+from infra.addons import Addons
 from infra.base import DeploymentStack
 from infra.network import NetworkStack
-from infra.roles import node_role, pod_identity_role
+from infra.repair_access import NodeRepairAccess
 from infra.security import ALL_TRAFFIC, LUSTRE_TRAFFIC, Group, allow_in, allow_out
 from infra.settings import InfraSettings
+from infra.system_nodes import SystemNodeGroup
 
 PRIVATE_SUBNETS = ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS)
 
+LOG_RETENTION_DAYS = 30
+
+KEY_DELETION_DAYS = 7
+"""The shortest that KMS allows: a key costs money until then, and its cluster is gone."""
+
 
 class ClusterStack(DeploymentStack):
-    """Publishes the cluster. What runs on it beside its add-ons belongs to later stacks."""
+    """Publishes ``cluster``."""
 
     def __init__(self, scope: Construct, *, settings: InfraSettings, network: NetworkStack) -> None:
         super().__init__(scope, names.CLUSTER, settings=settings)
-        self._cluster = self._control_plane(settings, network)
+        cluster = self._control_plane(settings, network)
         # Its Python type lacks one member of the interface that it implements.
-        self.cluster = cast(eks.ICluster, self._cluster)
+        self.cluster = cast(eks.ICluster, cluster)
         self._let_training_nodes_in(network)
-        agent = self._addon("eks-pod-identity-agent")
-        cni = self._cni()
-        cni.node.add_dependency(agent)
-        nodes = self._system_nodes(settings)
-        nodes.node.add_dependency(cni, self._addon("kube-proxy"))
-        for addon in (self._addon("coredns"), self._fsx_driver()):
-            addon.node.add_dependency(nodes)
-        self._grant_admins(settings)
+        Access(self, "Access", settings=settings, cluster=self.cluster)
+        addons = Addons(self, "Addons", cluster_name=self.cluster.cluster_name)
+        nodes = SystemNodeGroup(
+            self, "SystemNodes", settings=settings, cluster=self.cluster, subnets=PRIVATE_SUBNETS
+        )
+        nodes.group.node.add_dependency(*addons.before_nodes)
+        addons.follow(nodes.group)
+        if settings.node_repair:
+            repair = NodeRepairAccess(
+                self, "NodeRepair", settings=settings, cluster_name=self.cluster.cluster_name
+            )
+            repair.association.add_resource_dependency(addons.pod_identity_agent)
         CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
         CfnOutput(
             self,
@@ -58,7 +69,7 @@ class ClusterStack(DeploymentStack):
             "ControlPlaneLogs",
             log_group_name=f"/aws/eks/{settings.name}/cluster",
             retention=logs.RetentionDays.ONE_MONTH,
-            removal_policy=RemovalPolicy.DESTROY,
+            removal_policy=self.removal_policy,
         )
         cluster = eks.Cluster(
             self,
@@ -69,6 +80,7 @@ class ClusterStack(DeploymentStack):
             vpc_subnets=[PRIVATE_SUBNETS],
             endpoint_access=_endpoint_access(settings),
             service_ipv4_cidr=settings.network.service_cidr,
+            secrets_encryption_key=self._key(settings),
             # Without these two, EKS runs in Auto Mode, which cannot attach EFA devices as we do.
             default_capacity_type=eks.DefaultCapacityType.NODEGROUP,
             default_capacity=0,
@@ -79,8 +91,28 @@ class ClusterStack(DeploymentStack):
             output_config_command=False,
             removal_policy=RemovalPolicy.DESTROY,
         )
-        _resource(cluster).add_resource_dependency(_resource(log_group))
+        _keep_logs_of_provider_briefly(cluster)
+        resource = cluster.node.default_child
+        assert isinstance(resource, eks.CfnCluster)
+        # Said either way: a property that is left out would not lift the protection again.
+        resource.deletion_protection = settings.lifetime == "durable"
+        # On the resource itself: a dependency of the construct would reach its every child.
+        resource.add_resource_dependency(cast(CfnResource, log_group.node.default_child))
         return cluster
+
+    def _key(self, settings: InfraSettings) -> kms.Key:
+        """Of the Kubernetes Secrets. Whoever loses it loses them, so it may outlive the cluster."""
+        return kms.Key(
+            self,
+            "SecretsKey",
+            alias=f"alias/{settings.name}-eks",
+            description=f"Kubernetes Secrets of {settings.name}",
+            enable_key_rotation=True,
+            removal_policy=self.removal_policy,
+            pending_window=(
+                Duration.days(KEY_DELETION_DAYS) if settings.lifetime == "ephemeral" else None
+            ),
+        )
 
     def _kubectl_provider(self, settings: InfraSettings) -> eks.KubectlProviderOptions | None:
         if not settings.kubectl_provider:
@@ -101,74 +133,6 @@ class ClusterStack(DeploymentStack):
         allow_out(self, network.lustre, cluster, LUSTRE_TRAFFIC)
         allow_in(self, cluster, network.lustre, LUSTRE_TRAFFIC)
 
-    def _system_nodes(self, settings: InfraSettings) -> eks.Nodegroup:
-        system = settings.system_nodes
-        return self._cluster.add_nodegroup_capacity(
-            "SystemNodes",
-            nodegroup_name="system",
-            instance_types=[ec2.InstanceType(system.instance_type)],
-            ami_type=eks.NodegroupAmiType.AL2023_X86_64_STANDARD,
-            node_role=node_role(self, "SystemNodeRole"),
-            subnets=PRIVATE_SUBNETS,
-            min_size=1,
-            desired_size=system.num_nodes,
-            max_size=system.num_nodes + 1,
-            labels={"role": "system"},
-        )
-
-    def _cni(self) -> eks.CfnAddon:
-        role = pod_identity_role(self, "CniRole")
-        policy = iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKS_CNI_Policy")
-        role.add_managed_policy(policy)
-        # Card 0 of a p5 has one IP interface, 49 addresses for pods; prefixes make that 784.
-        prefixes = {"env": {"ENABLE_PREFIX_DELEGATION": "true", "WARM_PREFIX_TARGET": "1"}}
-        return self._addon("vpc-cni", pod_roles={"aws-node": role}, configuration=prefixes)
-
-    def _fsx_driver(self) -> eks.CfnAddon:
-        """Its role may only look: the volume is static, so the driver never makes a file system."""
-        role = pod_identity_role(self, "FsxDriverRole")
-        role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["fsx:DescribeFileSystems"],
-                resources=[
-                    self.format_arn(service="fsx", resource="file-system", resource_name="*")
-                ],
-            )
-        )
-        return self._addon("aws-fsx-csi-driver", pod_roles={"fsx-csi-controller-sa": role})
-
-    def _addon(
-        self,
-        name: str,
-        *,
-        pod_roles: Mapping[str, iam.Role] | None = None,
-        configuration: Mapping[str, object] | None = None,
-    ) -> eks.CfnAddon:
-        """An L1, because the L2 knows neither pod identity nor how to resolve conflicts."""
-        return eks.CfnAddon(
-            self,
-            f"Addon-{name}",
-            cluster_name=self.cluster.cluster_name,
-            addon_name=name,
-            resolve_conflicts="OVERWRITE",
-            preserve_on_delete=False,
-            configuration_values=json.dumps(configuration) if configuration else None,
-            pod_identity_associations=[
-                eks.CfnAddon.PodIdentityAssociationProperty(
-                    service_account=account, role_arn=role.role_arn
-                )
-                for account, role in (pod_roles or {}).items()
-            ]
-            or None,
-        )
-
-    def _grant_admins(self, settings: InfraSettings) -> None:
-        policy = eks.AccessPolicy.from_access_policy_name(
-            "AmazonEKSClusterAdminPolicy", access_scope_type=eks.AccessScopeType.CLUSTER
-        )
-        for number, arn in enumerate(settings.admin_arns):
-            self._cluster.grant_access(f"Admin{number}", arn, [policy])
-
 
 def _endpoint_access(settings: InfraSettings) -> eks.EndpointAccess:
     cidrs = settings.network.public_endpoint_cidrs
@@ -177,8 +141,12 @@ def _endpoint_access(settings: InfraSettings) -> eks.EndpointAccess:
     return eks.EndpointAccess.PUBLIC_AND_PRIVATE.only_from(*cidrs)
 
 
-def _resource(construct: Construct) -> CfnResource:
-    """The one resource itself: a dependency on the construct would reach its every child."""
-    resource = construct.node.default_child
-    assert isinstance(resource, CfnResource)
-    return resource
+def _keep_logs_of_provider_briefly(cluster: eks.Cluster) -> None:
+    """The Lambdas that run kubectl have log groups, which CDK makes and keeps for two years.
+
+    It makes them because of a flag in cdk.json; without it each Lambda makes its
+    own, in no template, for ever. The cluster's removal policy reaches these.
+    """
+    for construct in cluster.node.find_all():
+        if isinstance(construct, logs.CfnLogGroup):
+            construct.retention_in_days = LOG_RETENTION_DAYS

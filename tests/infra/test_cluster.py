@@ -1,4 +1,4 @@
-"""Control plane, add-ons and the roles that they run under."""
+"""The control plane: who reaches it, what it logs, what encrypts it, and what outlives it."""
 
 import json
 from typing import Any
@@ -7,35 +7,60 @@ import pytest
 
 from deployment import Deployment
 from infra.settings import NetworkSettings
+from tests.infra.cluster_template import addons, depends_on, id_of
 from tests.infra.conftest import Synthesize, SynthesizeChanged
 from tests.infra.templates import NAMES, Synthesized
 
-ADMIN = "arn:aws:iam::111122223333:role/platform-engineer"
+KEPT = "RetainExceptOnCreate"
+"""A stack that could not be made leaves nothing behind; one that was, leaves this."""
 
 
-def addons(synthesized: Synthesized) -> dict[str, dict[str, Any]]:
-    return {a["AddonName"]: a for a in synthesized.resources("cluster", "AWS::EKS::Addon")}
+@pytest.fixture
+def durable(p5: Deployment, synthesized_as: SynthesizeChanged) -> Synthesized:
+    return synthesized_as(p5.model_copy(update={"lifetime": "durable"}))
 
 
-def depends_on(synthesized: Synthesized, logical_id: str) -> set[str]:
-    """Everything that exists before the resource, however indirectly."""
-    resources = synthesized.stacks["cluster"]["Resources"]
-    direct = set(resources[logical_id].get("DependsOn", []))
-    return direct.union(*(depends_on(synthesized, earlier) for earlier in direct))
+def of_type(template: Synthesized, kind: str) -> list[dict[str, Any]]:
+    """Whole resources, with the policies beside their properties."""
+    return [r for r in template.stacks["cluster"]["Resources"].values() if r["Type"] == kind]
+
+
+def log_group_of_cluster(template: Synthesized) -> dict[str, Any]:
+    wanted = f"/aws/eks/{template.deployment.name}/cluster"
+    [group] = [
+        group
+        for group in of_type(template, "AWS::Logs::LogGroup")
+        if group["Properties"]["LogGroupName"] == wanted
+    ]
+    return group
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_api_is_private_and_every_control_plane_log_is_on(
-    synthesized: Synthesize, name: str
-) -> None:
+def test_the_api_is_private(synthesized: Synthesize, name: str) -> None:
+    access = synthesized(name).only("cluster", "AWS::EKS::Cluster")["ResourcesVpcConfig"]
+    assert access["EndpointPublicAccess"] is False
+    assert access["EndpointPrivateAccess"] is True
+    assert "PublicAccessCidrs" not in access
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_control_plane_log_is_on(synthesized: Synthesize, name: str) -> None:
+    logging = synthesized(name).only("cluster", "AWS::EKS::Cluster")["Logging"]
+    assert {log["Type"] for log in logging["ClusterLogging"]["EnabledTypes"]} == {
+        "api", "audit", "authenticator", "controllerManager", "scheduler",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_access_entries_alone_decide_who_gets_in(synthesized: Synthesize, name: str) -> None:
     template = synthesized(name)
     cluster = template.only("cluster", "AWS::EKS::Cluster")
     assert cluster["Name"] == template.deployment.name
     assert cluster["Version"] == "1.35"
-    assert cluster["ResourcesVpcConfig"]["EndpointPublicAccess"] is False
-    assert cluster["ResourcesVpcConfig"]["EndpointPrivateAccess"] is True
-    assert len(cluster["Logging"]["ClusterLogging"]["EnabledTypes"]) == 5
-    assert cluster["AccessConfig"]["AuthenticationMode"] == "API"
+    assert cluster["AccessConfig"] == {
+        "AuthenticationMode": "API",
+        "BootstrapClusterCreatorAdminPermissions": False,
+    }
     assert cluster["ComputeConfig"] == {"Enabled": False}
 
 
@@ -60,93 +85,119 @@ def test_cluster_and_nodes_agree_on_the_addresses_of_services(
     assert "cidr: 10.100.0.0/16" in json.dumps(user_data["UserData"])
 
 
-def test_the_log_group_exists_before_eks_would_make_one_for_ever(synthesized: Synthesize) -> None:
-    resources = synthesized("p5").stacks["cluster"]["Resources"]
-    [(logical_id, group)] = [
-        item for item in resources.items() if item[1]["Type"] == "AWS::Logs::LogGroup"
-    ]
-    assert group["Properties"]["LogGroupName"] == "/aws/eks/steadfast-p5/cluster"
-    assert group["Properties"]["RetentionInDays"] == 30
-    [cluster] = [key for key, r in resources.items() if r["Type"] == "AWS::EKS::Cluster"]
-    assert logical_id in depends_on(synthesized("p5"), cluster)
+@pytest.mark.parametrize("name", NAMES)
+def test_secrets_are_encrypted_with_a_key_of_the_deployment(
+    synthesized: Synthesize, name: str
+) -> None:
+    template = synthesized(name)
+    [encryption] = template.only("cluster", "AWS::EKS::Cluster")["EncryptionConfig"]
+    assert encryption["Resources"] == ["secrets"]
+    key = template.resource_named_by(encryption["Provider"]["KeyArn"], "cluster")
+    assert key["Type"] == "AWS::KMS::Key"
+    assert key["Properties"]["EnableKeyRotation"] is True
+    alias = template.only("cluster", "AWS::KMS::Alias")
+    assert alias["AliasName"] == f"alias/{template.deployment.name}-eks"
+    assert template.resource_named_by(alias["TargetKeyId"], "cluster") == key
 
 
-def test_the_cluster_has_these_addons(synthesized: Synthesize) -> None:
-    assert set(addons(synthesized("p5"))) == {
-        "vpc-cni", "kube-proxy", "coredns", "eks-pod-identity-agent", "aws-fsx-csi-driver",
-    }  # fmt: skip
-    assert all(a["ResolveConflicts"] == "OVERWRITE" for a in addons(synthesized("p5")).values())
+def test_the_key_goes_a_week_after_an_ephemeral_cluster(synthesized: Synthesize) -> None:
+    [key] = of_type(synthesized("p5"), "AWS::KMS::Key")
+    assert key["Properties"]["PendingWindowInDays"] == 7
+    assert key["DeletionPolicy"] == "Delete"
 
 
-def test_addons_come_in_an_order_that_works(synthesized: Synthesize) -> None:
-    template = synthesized("p5")
-    [nodes] = [
-        key
-        for key, r in template.stacks["cluster"]["Resources"].items()
-        if r["Type"] == "AWS::EKS::Nodegroup"
-    ]
-    assert depends_on(template, "Addonvpccni") == {"Addonekspodidentityagent"}
-    assert {"Addonvpccni", "Addonkubeproxy"} <= depends_on(template, nodes)
-    assert nodes in depends_on(template, "Addoncoredns")
-    assert nodes in depends_on(template, "Addonawsfsxcsidriver")
+def test_the_key_outlives_a_durable_cluster(durable: Synthesized) -> None:
+    [key] = of_type(durable, "AWS::KMS::Key")
+    assert "PendingWindowInDays" not in key["Properties"]
+    assert (key["DeletionPolicy"], key["UpdateReplacePolicy"]) == (KEPT, "Retain")
 
 
-def test_the_cni_hands_out_prefixes(synthesized: Synthesize) -> None:
-    values = json.loads(addons(synthesized("p5"))["vpc-cni"]["ConfigurationValues"])
-    assert values["env"]["ENABLE_PREFIX_DELEGATION"] == "true"
-
-
-def test_the_storage_driver_may_only_look_at_file_systems(synthesized: Synthesize) -> None:
-    template = synthesized("p5")
-    [association] = addons(template)["aws-fsx-csi-driver"]["PodIdentityAssociations"]
-    assert association["ServiceAccount"] == "fsx-csi-controller-sa"
-    _, role = template.follow(association["RoleArn"], "cluster")
-    assert "ManagedPolicyArns" not in template.stacks["cluster"]["Resources"][role]["Properties"]
-    [policy] = [
-        policy
-        for policy in template.resources("cluster", "AWS::IAM::Policy")
-        if policy["Roles"] == [{"Ref": role}]
-    ]
-    [statement] = policy["PolicyDocument"]["Statement"]
-    assert statement["Action"] == "fsx:DescribeFileSystems"
+def test_only_a_durable_cluster_is_protected_from_deletion(
+    synthesized: Synthesize, durable: Synthesized
+) -> None:
+    assert synthesized("p5").only("cluster", "AWS::EKS::Cluster")["DeletionProtection"] is False
+    assert durable.only("cluster", "AWS::EKS::Cluster")["DeletionProtection"] is True
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nodes_leave_network_rights_to_the_cni(synthesized: Synthesize, name: str) -> None:
-    template = synthesized(name)
-    roles = [
-        role
-        for stack in ("cluster", template.nodes)
-        for role in template.resources(stack, "AWS::IAM::Role")
-        if "ec2.amazonaws.com" in json.dumps(role["AssumeRolePolicyDocument"])
-    ]
-    assert len(roles) == 2
-    for role in roles:
-        granted = json.dumps(role["ManagedPolicyArns"])
-        assert "AmazonEKSWorkerNodePolicy" in granted
-        assert "AmazonEKS_CNI_Policy" not in granted
-
-
-def test_pod_roles_can_be_assumed_by_pod_identity(synthesized: Synthesize) -> None:
-    template = synthesized("p5")
-    for name in ("vpc-cni", "aws-fsx-csi-driver"):
-        [association] = addons(template)[name]["PodIdentityAssociations"]
-        role = template.resource_named_by(association["RoleArn"], "cluster")["Properties"]
-        [statement] = role["AssumeRolePolicyDocument"]["Statement"]
-        assert statement["Principal"] == {"Service": "pods.eks.amazonaws.com"}
-        assert statement["Action"] == ["sts:AssumeRole", "sts:TagSession"]
-
-
-def test_named_admins_and_nobody_else_get_the_cluster(
-    p5: Deployment, synthesized: Synthesize, synthesized_as: SynthesizeChanged
+def test_the_log_group_exists_before_eks_would_make_one_for_ever(
+    synthesized: Synthesize, name: str
 ) -> None:
-    def people(template: Synthesized) -> list[Any]:
-        entries = template.resources("cluster", "AWS::EKS::AccessEntry")
-        arns = [entry["PrincipalArn"] for entry in entries]
-        return [arn for arn in arns if isinstance(arn, str)]
+    template = synthesized(name)
+    group = log_group_of_cluster(template)
+    before = depends_on(template, id_of(template, "AWS::EKS::Cluster"))
+    assert [template.stacks["cluster"]["Resources"][key] for key in before] == [group]
+    assert group["DeletionPolicy"] == "Delete"
 
-    assert people(synthesized("p5")) == []
-    assert people(synthesized_as(p5.model_copy(update={"admin_arns": (ADMIN,)}))) == [ADMIN]
+
+def test_the_logs_outlive_a_durable_cluster(durable: Synthesized) -> None:
+    assert log_group_of_cluster(durable)["DeletionPolicy"] == KEPT
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_log_group_forgets_after_a_month(synthesized: Synthesize, name: str) -> None:
+    groups = synthesized(name).resources("cluster", "AWS::Logs::LogGroup")
+    assert [group["RetentionInDays"] for group in groups] == [30, 30, 30]
+
+
+def test_every_lambda_logs_to_a_group_that_goes_with_it(durable: Synthesized) -> None:
+    resources = durable.stacks["cluster"]["Resources"]
+    lambdas = [key for key, r in resources.items() if r["Type"] == "AWS::Lambda::Function"]
+    assert len(lambdas) == 2
+    expected = [{"Fn::Join": ["", ["/aws/lambda/", {"Ref": key}]]} for key in lambdas]
+    made = [
+        group["Properties"]["LogGroupName"]
+        for group in of_type(durable, "AWS::Logs::LogGroup")
+        if group["DeletionPolicy"] == "Delete"
+    ]
+    assert sorted(made, key=str) == sorted(expected, key=str)
+
+
+def test_without_the_kubectl_provider_there_is_no_lambda(
+    p5: Deployment, synthesized_as: SynthesizeChanged
+) -> None:
+    template = synthesized_as(p5.model_copy(update={"kubectl_provider": False}))
+    assert template.resources("cluster", "AWS::Lambda::Function") == []
+    assert len(template.resources("cluster", "AWS::Logs::LogGroup")) == 1
+
+
+def test_node_repair_gets_its_rights_once_the_agent_can_hand_them_out(
+    synthesized: Synthesize,
+) -> None:
+    template = synthesized("p5")
+    association = id_of(template, "AWS::EKS::PodIdentityAssociation")
+    agent = addons(template)["eks-pod-identity-agent"]["LogicalId"]
+    assert depends_on(template, association) == {agent}
+
+
+def test_without_node_repair_nothing_may_end_a_node(synthesized: Synthesize) -> None:
+    rehearsal = synthesized("rehearsal")
+    assert rehearsal.deployment.node_repair is None
+    assert rehearsal.resources("cluster", "AWS::EKS::PodIdentityAssociation") == []
+    assert "TerminateInstance" not in json.dumps(rehearsal.stacks["cluster"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_role_of_the_cluster_has_full_access(synthesized: Synthesize, name: str) -> None:
+    assert "FullAccess" not in json.dumps(synthesized(name).stacks["cluster"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_actions_that_know_no_resource_are_allowed_on_all(
+    synthesized: Synthesize, name: str
+) -> None:
+    on_all = {
+        statement["Action"]
+        for policy in synthesized(name).resources("cluster", "AWS::IAM::Policy")
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Resource"] == "*"
+    }
+    assert on_all <= {"fsx:DescribeFileSystems", "ec2:DescribeInstances"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_template_is_small_enough_to_be_sent_along(synthesized: Synthesize, name: str) -> None:
+    assert len(json.dumps(synthesized(name).stacks["cluster"])) < 51_200
 
 
 def test_outputs_say_how_to_reach_the_cluster(synthesized: Synthesize) -> None:
