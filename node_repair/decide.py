@@ -98,7 +98,9 @@ class _Pass:
         with_node = {node.instance_id for node in self._seen.nodes}
         for id, at in sorted(self._seen.started.items()):
             if id not in with_node and self._is_running_in_group(id):
-                yield Action(Kind.TERMINATE, id, None, "its repair was started; its Node is gone")
+                why = "its repair was started, and its Node is gone"
+                yield Action(Kind.RECORD, id, None, why)
+                yield Action(Kind.TERMINATE, id, None, why)
             elif id not in self._open and self._now - at >= _HOUR:
                 yield Action(Kind.FORGET, id, None, "its repair ended; it was over an hour ago")
 
@@ -123,8 +125,8 @@ class _Pass:
             self._recent.add(node.instance_id)
         if not node.unschedulable:
             yield _act(Kind.CORDON, node, fault.why)
-        if node.instance_id not in self._seen.started:
-            yield _act(Kind.RECORD, node, fault.why)
+        # Recorded again if it was before: the hour of max_per_hour runs from the last request.
+        yield _act(Kind.RECORD, node, fault.why)
         yield _act(Kind.TERMINATE, node, fault.why)
 
     def _refusal(self) -> str | None:
