@@ -1,0 +1,113 @@
+"""Carries a plan out, step by step, until it is done or one fails."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import boto3
+from botocore.exceptions import ClientError
+
+from infra.aws import ERRORS, LIMITS, error_code, one_line
+from infra.kubectl import Kubectl
+from infra.settings import InfraSettings
+from infra.teardown import cluster as in_cluster
+from infra.teardown.plan import Answer, Found, FoundStack, Kind, Step, why_not
+from infra.teardown.stacks import delete_stack, find_stacks
+from infra.teardown.waiting import Pace, StepFailed
+
+logger = logging.getLogger(__name__)
+
+
+class Refused(RuntimeError):
+    """Nothing was taken down; one line that says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    done: tuple[Step, ...]
+    failed: Step | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Teardown:
+    """One deployment, and the two ways to what exists of it."""
+
+    settings: InfraSettings
+    session: boto3.Session
+    kubectl: Kubectl
+    pace: Pace
+
+    def look(self) -> Found:
+        """What exists now.
+
+        Raises:
+            Refused: it may not be taken down, or could not be looked at.
+        """
+        # Before anything is asked of an account that may not be ours.
+        if reason := why_not(self.settings, Found()):
+            raise Refused(reason)
+        try:
+            self._check_account()
+            stacks = find_stacks(self.client("cloudformation"), self.settings)
+            inside = self._look_inside(stacks)
+        except ERRORS as error:
+            raise Refused(one_line(error)) from error
+        found = replace(inside, stacks=stacks)
+        if reason := why_not(self.settings, found):
+            raise Refused(reason)
+        return found
+
+    def carry_out(self, plan: Sequence[Step], found: Found) -> Outcome:
+        stacks = {stack.name: stack for stack in found.stacks}
+        done: list[Step] = []
+        looked_again = found.cluster is not Answer.ANSWERS
+        for step in plan:
+            logger.info("Step %d of %d: %s", len(done) + 1, len(plan), step)
+            try:
+                if step.kind not in (Kind.JOBS, Kind.PODS) and not looked_again:
+                    in_cluster.refuse_if_mounted(self.settings, self.kubectl)
+                    looked_again = True
+                self._take(step, stacks)
+            except StepFailed as error:
+                return Outcome(tuple(done), failed=step, reason=str(error))
+            done.append(step)
+        return Outcome(tuple(done))
+
+    def client(self, service: str) -> Any:
+        return self.session.client(service, config=LIMITS)
+
+    def _take(self, step: Step, stacks: dict[str, FoundStack]) -> None:
+        match step.kind:
+            case Kind.JOBS:
+                in_cluster.delete_jobs(self.settings, self.kubectl)
+            case Kind.PODS:
+                in_cluster.wait_for_pods(self.settings, self.kubectl, self.pace)
+            case Kind.CLAIM:
+                in_cluster.delete_claim(self.settings, self.kubectl, self.pace)
+            case Kind.VOLUME:
+                in_cluster.delete_volume(self.settings, self.kubectl, self.pace)
+            case Kind.STACK:
+                delete_stack(self.client("cloudformation"), stacks[step.targets[0]], self.pace)
+
+    def _check_account(self) -> None:
+        account = self.client("sts").get_caller_identity()["Account"]
+        if account != self.settings.account:
+            raise Refused(
+                f"these credentials are of account {account} but {self.settings.name} is in "
+                f"{self.settings.account}; set AWS_PROFILE to one of that account"
+            )
+
+    def _look_inside(self, stacks: Sequence[FoundStack]) -> Found:
+        """Only into a cluster that the deployment's own stack has made."""
+        name = f"{self.settings.name}-cluster"
+        if all(stack.name != name or not stack.ours for stack in stacks):
+            return Found()
+        try:
+            self.client("eks").describe_cluster(name=self.settings.name)
+        except ClientError as error:
+            if error_code(error) == "ResourceNotFoundException":
+                return Found()
+            raise
+        return in_cluster.look_inside(self.settings, self.kubectl)
