@@ -13,9 +13,13 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionError,
+    CredentialRetrievalError,
     EndpointConnectionError,
+    HTTPClientError,
     NoCredentialsError,
     PartialCredentialsError,
+    SSOError,
     TokenRetrievalError,
 )
 
@@ -36,10 +40,22 @@ _DENIED = frozenset(
 )
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 _UNKNOWN = frozenset(
-    {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
+    {
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+        "SignatureDoesNotMatch",
+        "AuthFailure",
+        "InvalidAccessKeyId",
+    }
 )
 _THROTTLED = frozenset(
-    {"Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequestsException"}
+    {
+        "Throttling",
+        "ThrottlingException",
+        "RequestLimitExceeded",
+        "TooManyRequestsException",
+        "SlowDown",
+    }
 )
 
 
@@ -53,22 +69,32 @@ def clients_of(session: boto3.Session) -> Clients:
 
     @cache
     def client(service: str) -> Any:
-        return session.client(service, config=LIMITS)
+        try:
+            return session.client(service, config=LIMITS)
+        except ValueError as error:  # an AWS_ENDPOINT_URL that is no URL
+            raise EndpointConnectionError(endpoint_url=str(error)) from error
 
     return client
 
 
 def one_line(error: BotoCoreError | ClientError) -> str:
     """What happened and what to do about it."""
+    said = " ".join(str(error).split())
     match error:
-        case NoCredentialsError() | PartialCredentialsError() | TokenRetrievalError():
-            return f"no usable AWS credentials ({error}); run 'aws sso login' or set AWS_PROFILE"
-        case EndpointConnectionError():
-            return f"{error}; check the network, the region and AWS_ENDPOINT_URL"
+        case (
+            NoCredentialsError()
+            | PartialCredentialsError()
+            | CredentialRetrievalError()
+            | TokenRetrievalError()
+            | SSOError()
+        ):
+            return f"no usable AWS credentials ({said}); run 'aws sso login' or set AWS_PROFILE"
+        case ConnectionError() | HTTPClientError():
+            return f"{said}; check the network, the region and AWS_ENDPOINT_URL"
         case ClientError():
             return _explain(error)
         case _:
-            return " ".join(str(error).split())
+            return said
 
 
 def error_code(error: BotoCoreError | ClientError) -> str:

@@ -1,0 +1,83 @@
+"""What must hold once the cluster is up, asked of the cluster itself and of FSx.
+
+Not covered: whether the fabric carries traffic, which only a run shows.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from infra.aws import ERRORS
+from infra.doctor.before import FILE_SYSTEM_STATE, Progress, run_checks
+from infra.doctor.case import Case
+from infra.doctor.findings import Finding, error, warning
+from infra.doctor.lookups import storage_file_system_id
+from infra.doctor.nodes import (
+    judge_counts,
+    judge_devices,
+    judge_health,
+    judge_plugins,
+    judge_taints,
+)
+from infra.doctor.objects import Cluster
+from infra.doctor.pods import judge_claim, judge_terminating
+from infra.kubectl import Kubectl, KubectlError, KubectlForbiddenError
+
+API = "cluster API"
+
+NODES, PODS, DAEMON_SETS = "nodes", "pods", "daemonsets"
+CLAIMS, VOLUMES = "persistentvolumeclaims", "persistentvolumes"
+
+Judge = Callable[[Cluster], list[Finding]]
+
+
+def check_after(case: Case, kubectl: Kubectl, progress: Progress) -> list[Finding]:
+    """Findings on file system and cluster; one error where the cluster does not answer."""
+    findings = run_checks((FILE_SYSTEM_STATE,), case, progress)
+    progress(API)
+    seen: dict[str, list[dict[str, Any]]] = {}
+    for kind in (NODES, PODS, DAEMON_SETS, CLAIMS, VOLUMES):
+        namespace = case.settings.namespace if kind == CLAIMS else None
+        try:
+            seen[kind] = kubectl.get(kind, namespace=namespace)
+        except KubectlForbiddenError as problem:
+            remedy = "ask a principal of admin_arns to run the doctor"
+            findings.append(warning(kind, "could not be checked", problem, remedy))
+        except KubectlError as problem:
+            return [*findings, error(API, "the cluster does not answer", problem, kubectl.remedy)]
+    cluster = Cluster(
+        nodes=seen.get(NODES, []),
+        pods=seen.get(PODS, []),
+        daemon_sets=seen.get(DAEMON_SETS, []),
+        claims=seen.get(CLAIMS, []),
+        volumes=seen.get(VOLUMES, []),
+    )
+    for kinds, judge in _judges(case):
+        if kinds <= seen.keys():
+            findings += judge(cluster)
+    return findings
+
+
+def _judges(case: Case) -> list[tuple[set[str], Judge]]:
+    """Each with the kinds of objects without which it would judge wrongly."""
+    settings, now = case.settings, case.now
+    return [
+        ({NODES}, partial(judge_counts, settings=settings, now=now)),
+        ({NODES}, partial(judge_devices, settings=settings)),
+        ({NODES}, judge_health),
+        ({NODES, PODS, DAEMON_SETS}, partial(judge_plugins, settings=settings)),
+        ({NODES, PODS}, partial(judge_taints, now=now)),
+        (
+            {CLAIMS},
+            partial(judge_claim, settings=settings, file_system_id=_file_system_id(case)),
+        ),
+        ({NODES, PODS}, partial(judge_terminating, now=now)),
+    ]
+
+
+def _file_system_id(case: Case) -> str | None:
+    """None also where it could not be asked for, which the file system's own check says."""
+    try:
+        return storage_file_system_id(case.clients, case.settings)
+    except ERRORS:
+        return None

@@ -1,0 +1,118 @@
+"""What must hold before a deploy can work, asked of AWS.
+
+A check that is refused, throttled or cut off becomes a warning that it could not
+be made; the others go on. Nothing here changes anything.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from infra.aws import ERRORS, is_denied, one_line
+from infra.doctor import account, capacity, cluster, file_system, quotas, software
+from infra.doctor.case import Case
+from infra.doctor.findings import Finding, warning
+from infra.doctor.reservations import RESERVATION
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    actions: tuple[str, ...]
+    """The IAM actions it needs."""
+
+    run: Callable[[Case], list[Finding]]
+
+
+BEFORE = (
+    Check(
+        account.REGION,
+        ("ec2:DescribeRegions", "ec2:DescribeAvailabilityZones"),
+        account.check_region,
+    ),
+    Check(
+        capacity.OFFERINGS,
+        ("ec2:DescribeInstanceTypeOfferings",),
+        capacity.check_offerings,
+    ),
+    Check(
+        quotas.VCPUS,
+        (
+            "ec2:DescribeInstanceTypes",
+            "servicequotas:GetServiceQuota",
+            "servicequotas:GetAWSDefaultServiceQuota",
+        ),
+        quotas.check_vcpus,
+    ),
+    Check(
+        RESERVATION,
+        (
+            "ec2:DescribeCapacityReservations",
+            "ec2:DescribeInstances",
+            "resource-groups:ListGroupResources",
+        ),
+        capacity.check_reservations,
+    ),
+    Check(
+        software.AMI,
+        ("ssm:GetParameter", "ec2:DescribeImages"),
+        software.check_amis,
+    ),
+    Check(software.KUBERNETES, ("eks:DescribeClusterVersions",), software.check_version),
+    Check(
+        cluster.UPGRADE,
+        ("eks:DescribeCluster",),
+        cluster.check_upgrade,
+    ),
+    Check(
+        quotas.FSX,
+        (
+            "fsx:DescribeFileSystems",
+            "cloudformation:DescribeStackResources",
+            "servicequotas:GetServiceQuota",
+            "servicequotas:GetAWSDefaultServiceQuota",
+        ),
+        quotas.check_fsx,
+    ),
+    Check(
+        file_system.UNCHANGED,
+        (
+            "cloudformation:DescribeStackResources",
+            "fsx:DescribeFileSystems",
+            "ec2:DescribeSubnets",
+        ),
+        file_system.check_change,
+    ),
+    Check(
+        file_system.BUCKET,
+        ("s3:ListBucket",),
+        file_system.check_bucket,
+    ),
+    Check(
+        software.IMAGE,
+        ("ecr:DescribeImages",),
+        software.check_images,
+    ),
+)
+
+FILE_SYSTEM_STATE = Check(
+    file_system.STATE,
+    ("cloudformation:DescribeStackResources", "fsx:DescribeFileSystems", "ec2:DescribeSubnets"),
+    file_system.check_state,
+)
+"""Of the checks after a deploy, the one that asks AWS."""
+
+
+def run_checks(checks: tuple[Check, ...], case: Case, progress: Progress) -> list[Finding]:
+    findings = []
+    for check in checks:
+        progress(check.name)
+        try:
+            findings += check.run(case)
+        except ERRORS as problem:
+            remedy = "run the doctor again"
+            if is_denied(problem):
+                remedy = f"have {', '.join(check.actions)} allowed to whom you are logged in as"
+            findings.append(warning(check.name, "could not be checked", one_line(problem), remedy))
+    return findings

@@ -1,0 +1,184 @@
+"""The shared file system: what a deploy would do to the one that exists, and how it is now.
+
+CloudFormation makes a change of zone or deployment type by making another file
+system. The checkpoints stay on the old one, and the volume and claim in the
+cluster, which cannot be changed, still point to it. So such a change is refused.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+
+from botocore.exceptions import ClientError
+
+from infra.aws import Clients, error_code
+from infra.doctor.case import Case
+from infra.doctor.findings import Finding, error, ok, warning
+from infra.doctor.lookups import storage_file_system_id
+from infra.settings import InfraSettings
+
+UNCHANGED = "file system change"
+STATE = "file system"
+BUCKET = "data repository"
+
+LUSTRE_VERSION = "2.15"
+"""Nodes of Amazon Linux 2023 cannot mount an older one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSystem:
+    """The one that the storage stack has made."""
+
+    id: str
+    zone: str
+    subnet_cidr: str
+    deployment_type: str
+    size_gib: int
+    throughput_mbps_per_tib: int | None
+    lustre_version: str
+    lifecycle: str
+
+
+def find_file_system(clients: Clients, settings: InfraSettings) -> FileSystem | None:
+    """None before the storage stack has made one, or once somebody has deleted it."""
+    if not (file_system_id := storage_file_system_id(clients, settings)):
+        return None
+    try:
+        answer = clients("fsx").describe_file_systems(FileSystemIds=[file_system_id])
+    except ClientError as problem:
+        if error_code(problem) != "FileSystemNotFound":
+            raise
+        return None
+    facts = answer["FileSystems"][0]
+    [subnet] = clients("ec2").describe_subnets(SubnetIds=facts["SubnetIds"])["Subnets"]
+    lustre = facts["LustreConfiguration"]
+    return FileSystem(
+        id=file_system_id,
+        zone=subnet["AvailabilityZone"],
+        subnet_cidr=subnet["CidrBlock"],
+        deployment_type=lustre["DeploymentType"],
+        size_gib=facts["StorageCapacity"],
+        throughput_mbps_per_tib=lustre.get("PerUnitStorageThroughput"),
+        lustre_version=facts.get("FileSystemTypeVersion", "2.10"),
+        lifecycle=facts.get("Lifecycle", "unknown"),
+    )
+
+
+def check_change(case: Case) -> list[Finding]:
+    return judge_change(find_file_system(case.clients, case.settings), case.settings)
+
+
+def judge_change(has: FileSystem | None, settings: InfraSettings) -> list[Finding]:
+    """What deploying this file would do to the file system that exists."""
+    if has is None:
+        return [ok(UNCHANGED, "none is deployed yet", "nothing to lose")]
+    wants = settings.storage
+    findings = [
+        error(
+            UNCHANGED,
+            f"another {what} would replace {has.id}, and leave its checkpoints behind",
+            f"deployed {deployed}, file {wanted}",
+            f"set {key} back, or deploy under another name and copy the checkpoints",
+        )
+        for what, key, deployed, wanted, kept in (
+            ("zone", "training_zone", has.zone, settings.training_zone, None),
+            ("type", "storage.deployment_type", has.deployment_type, wants.deployment_type, None),
+            ("network", "network.vpc_cidr", has.subnet_cidr, settings.network.vpc_cidr, _is_in),
+        )
+        if not (kept or str.__eq__)(deployed, wanted)
+    ]
+    findings += _size(has, wants.size_gib)
+    # FSx itself changes a throughput and keeps the data; that of SCRATCH_2 is fixed.
+    if (
+        has.deployment_type == wants.deployment_type == "PERSISTENT_2"
+        and has.throughput_mbps_per_tib != wants.throughput_mbps_per_tib
+    ):
+        findings.append(
+            warning(
+                UNCHANGED,
+                f"the throughput of {has.id} changes in place, and clients stall for minutes",
+                f"deployed {has.throughput_mbps_per_tib}, file {wants.throughput_mbps_per_tib} "
+                "MB/s per TiB",
+                "deploy while no run saves",
+            )
+        )
+    return findings or [ok(UNCHANGED, "a deploy keeps it as it is", has.id)]
+
+
+def _is_in(subnet: str, vpc: str) -> bool:
+    return ipaddress.IPv4Network(subnet).subnet_of(ipaddress.IPv4Network(vpc))
+
+
+def _size(has: FileSystem, wanted_gib: int) -> list[Finding]:
+    value = f"deployed {has.size_gib} GiB, file {wanted_gib} GiB"
+    if wanted_gib < has.size_gib:
+        what = f"{has.id} cannot shrink"
+        remedy = f"set storage.size_gib back to {has.size_gib}"
+        return [error(UNCHANGED, what, value, remedy)]
+    if wanted_gib > has.size_gib:
+        what = f"{has.id} grows in place, which takes hours and cannot be undone"
+        return [warning(UNCHANGED, what, value, "deploy while no run saves")]
+    return []
+
+
+def check_state(case: Case) -> list[Finding]:
+    return judge_state(find_file_system(case.clients, case.settings), case.settings)
+
+
+def judge_state(has: FileSystem | None, settings: InfraSettings) -> list[Finding]:
+    if has is None:
+        what = "the storage stack has no file system"
+        return [error(STATE, what, "none", f"deploy {settings.name}-storage")]
+    findings = []
+    if has.lustre_version != LUSTRE_VERSION:
+        findings.append(
+            error(
+                STATE,
+                f"nodes cannot mount Lustre {has.lustre_version}",
+                has.id,
+                "with nothing mounted: aws fsx update-file-system --region "
+                f"{settings.region} --file-system-id {has.id} "
+                f"--file-system-type-version {LUSTRE_VERSION}",
+            )
+        )
+    look = f"aws fsx describe-file-systems --region {settings.region} --file-system-ids {has.id}"
+    match has.lifecycle:
+        case "AVAILABLE":
+            pass
+        case "CREATING" | "UPDATING":
+            remedy = "wait some minutes"
+            findings.append(warning(STATE, "not ready yet", f"{has.id} {has.lifecycle}", remedy))
+        case _:
+            remedy = f"see what it says: {look}"
+            findings.append(error(STATE, "not usable", f"{has.id} {has.lifecycle}", remedy))
+    version = f"{has.id}, Lustre {has.lustre_version}"
+    return findings or [ok(STATE, f"available, {has.size_gib} GiB", version)]
+
+
+def check_bucket(case: Case) -> list[Finding]:
+    """Nothing where the file has no data repository."""
+    if not case.settings.storage.data_repository:
+        return []
+    bucket = case.settings.storage.data_repository.removeprefix("s3://").split("/", 1)[0]
+    try:
+        region = case.clients("s3").head_bucket(Bucket=bucket).get("BucketRegion")
+    except ClientError as problem:
+        match error_code(problem):
+            case "404" | "NoSuchBucket":
+                return [judge_bucket(bucket, None, case.settings.region)]
+            case "301":
+                region = problem.response["ResponseMetadata"]["HTTPHeaders"].get(
+                    "x-amz-bucket-region", "another region"
+                )
+            case _:
+                raise
+    return [judge_bucket(bucket, region or case.settings.region, case.settings.region)]
+
+
+def judge_bucket(bucket: str, region: str | None, wanted: str) -> Finding:
+    if region is None:
+        remedy = f"make it: aws s3 mb s3://{bucket} --region {wanted}"
+        return error(BUCKET, "there is no such bucket", bucket, remedy)
+    if region != wanted:
+        what = f"the bucket is in {region}, and FSx needs one in {wanted}"
+        return error(BUCKET, what, bucket, "name a bucket of the deployment's region")
+    return ok(BUCKET, "the bucket exists, in this region", bucket)

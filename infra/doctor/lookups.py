@@ -1,0 +1,50 @@
+"""What several checks ask AWS for: whole lists, and which file system is the deployment's own."""
+
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from infra import names
+from infra.aws import Clients, error_code
+from infra.settings import InfraSettings
+
+
+def all_pages(client: Any, operation: str, key: str, **arguments: Any) -> list[Any]:
+    """The items under ``key`` on every page of the operation's answer."""
+    pages = client.get_paginator(operation).paginate(**arguments)
+    return [item for page in pages for item in page.get(key, ())]
+
+
+def storage_file_system_id(clients: Clients, settings: InfraSettings) -> str | None:
+    """The file system that the storage stack has made; None before its first deploy."""
+    stack = names.stack_name(settings, names.STORAGE)
+    try:
+        resources = clients("cloudformation").describe_stack_resources(StackName=stack)
+    except ClientError as problem:
+        # CloudFormation has no code of its own for a stack that does not exist.
+        if error_code(problem) == "ValidationError" and "does not exist" in str(problem):
+            return None
+        raise
+    for resource in resources["StackResources"]:
+        deleted = resource.get("ResourceStatus") == "DELETE_COMPLETE"
+        if resource["ResourceType"] == "AWS::FSx::FileSystem" and not deleted:
+            # None while its creation is only just beginning.
+            return resource.get("PhysicalResourceId") or None
+    return None
+
+
+def running_nodes(clients: Clients, settings: InfraSettings, group: str) -> int:
+    """Instances that the group's Auto Scaling group has now."""
+    reservations = all_pages(
+        clients("ec2"),
+        "describe_instances",
+        "Reservations",
+        Filters=[
+            {
+                "Name": "tag:aws:autoscaling:groupName",
+                "Values": [settings.auto_scaling_group_name(group)],
+            },
+            {"Name": "instance-state-name", "Values": ["pending", "running"]},
+        ],
+    )
+    return sum(len(reservation["Instances"]) for reservation in reservations)

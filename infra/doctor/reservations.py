@@ -1,0 +1,187 @@
+"""What is wrong with a capacity reservation or a Capacity Block, from what EC2 says of it."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from infra.doctor.findings import Finding, error, ok, warning
+from infra.node_groups import CapacityBlock, NodeGroup
+
+RESERVATION = "reservation"
+BLOCK = "capacity block"
+
+Facts = Mapping[str, Any]
+"""One capacity reservation, as EC2's DescribeCapacityReservations gives it. A block is one too."""
+
+
+def judge_reservation(
+    name: str, group: NodeGroup, found: Sequence[Facts], *, zone: str, own: int
+) -> list[Finding]:
+    """``own`` nodes of this group run already, and are no longer counted as available."""
+    if not found:
+        return [_absent(RESERVATION, name, getattr(group.capacity, "reservation_id", None))]
+    [facts] = found
+    if facts.get("ReservationType") == "capacity-block":
+        return [
+            error(
+                RESERVATION,
+                f"{name}: the reservation is a Capacity Block",
+                facts["CapacityReservationId"],
+                f"set node_groups.{name}.capacity.kind to capacity-block, with its dates",
+            )
+        ]
+    wrong = _mismatches(RESERVATION, name, group, facts, zone, states=("active",))
+    if group.capacity.kind == "reservation" and group.capacity.placement_group:
+        wrong += _outside_of_placement_group(name, facts)
+    return wrong or [_enough(name, group, [facts], own), *_ending(name, facts)]
+
+
+def judge_group(
+    name: str, group: NodeGroup, members: Sequence[Facts], *, zone: str, own: int, arn: str
+) -> list[Finding]:
+    """A resource group of reservations: those that fit must have room together."""
+    fitting = [
+        facts
+        for facts in members
+        if not _mismatches(RESERVATION, name, group, facts, zone, states=("active",))
+    ]
+    if not fitting:
+        return [
+            error(
+                RESERVATION,
+                f"{name}: no active reservation for {group.instance_type} in {zone} in the group",
+                f"{len(members)} reservations in {arn}",
+                "add one to the resource group, or correct reservation_group_arn",
+            )
+        ]
+    return [_enough(name, group, fitting, own)]
+
+
+def judge_block(
+    name: str,
+    group: NodeGroup,
+    block: CapacityBlock,
+    found: Sequence[Facts],
+    *,
+    zone: str,
+    now: datetime,
+) -> list[Finding]:
+    if not found:
+        return [_absent(BLOCK, name, block.reservation_id)]
+    [facts] = found
+    if facts.get("ReservationType") != "capacity-block":
+        return [
+            error(
+                BLOCK,
+                f"{name}: the reservation is not a Capacity Block",
+                facts["CapacityReservationId"],
+                f"set node_groups.{name}.capacity.kind to reservation, without dates",
+            )
+        ]
+    wrong = _mismatches(BLOCK, name, group, facts, zone, states=("active", "scheduled"))
+    wrong += _wrong_dates(name, block, facts, now)
+    if facts["TotalInstanceCount"] < group.all_nodes:
+        wrong.append(_too_few(BLOCK, name, group, facts["TotalInstanceCount"]))
+    dates = f"{_when(facts['StartDate'])} to {_when(facts['EndDate'])}, {facts['State']}"
+    return wrong or [ok(BLOCK, f"{name}: holds {group.all_nodes} {group.instance_type}", dates)]
+
+
+def _wrong_dates(name: str, block: CapacityBlock, facts: Facts, now: datetime) -> list[Finding]:
+    key = f"node_groups.{name}.capacity"
+    starts, ends = facts["StartDate"], facts["EndDate"]
+    findings = []
+    if block.ends_at != ends:
+        what = f"{name}: ends_at is not when the block ends"
+        value = f"file {_when(block.ends_at)}, EC2 {_when(ends)}"
+        findings.append(error(BLOCK, what, value, f'set {key}.ends_at to "{_when(ends)}"'))
+    if block.empty_at <= now:
+        what = f"{name}: the block is over, or about to be"
+        remedy = f"buy another block and name it in {key}"
+        findings.append(error(BLOCK, what, f"nodes must leave by {_when(block.empty_at)}", remedy))
+    elif block.starts_at and block.starts_at <= now:
+        what = f"{name}: starts_at is in the past, and Auto Scaling refuses such a date"
+        remedy = f"remove {key}.starts_at, and start the nodes by setting the desired capacity"
+        findings.append(error(BLOCK, what, _when(block.starts_at), remedy))
+    elif block.starts_at and block.starts_at != starts:
+        what = f"{name}: starts_at is not when the block starts"
+        value = f"file {_when(block.starts_at)}, EC2 {_when(starts)}"
+        findings.append(error(BLOCK, what, value, f'set {key}.starts_at to "{_when(starts)}"'))
+    elif block.starts_at is None and starts > now:
+        what = f"{name}: the block has not begun, and without starts_at no node will start"
+        findings.append(
+            error(BLOCK, what, _when(starts), f'set {key}.starts_at to "{_when(starts)}"')
+        )
+    return findings
+
+
+def _mismatches(
+    check: str, name: str, group: NodeGroup, facts: Facts, zone: str, *, states: tuple[str, ...]
+) -> list[Finding]:
+    """What does not fit: EC2 starts no instance of another type or in another zone."""
+    reservation_id, key = facts["CapacityReservationId"], f"node_groups.{name}.capacity"
+    findings = []
+    if facts["State"] not in states:
+        what = f"{name}: {reservation_id} is not {' or '.join(states)}"
+        remedy = f"name another reservation in {key}.reservation_id"
+        findings.append(error(check, what, facts["State"], remedy))
+    for what, wanted, has in (
+        ("instance type", group.instance_type, facts["InstanceType"]),
+        ("zone", zone, facts["AvailabilityZone"]),
+    ):
+        if wanted != has:
+            remedy = f"name another reservation, or correct the {what} in the file"
+            value = f"file {wanted}, EC2 {has}"
+            findings.append(
+                error(check, f"{name}: {reservation_id} is for another {what}", value, remedy)
+            )
+    return findings
+
+
+def _outside_of_placement_group(name: str, facts: Facts) -> list[Finding]:
+    if facts.get("PlacementGroupArn"):
+        return []
+    return [
+        error(
+            RESERVATION,
+            f"{name}: the reservation was not made in a placement group, so no node would start",
+            facts["CapacityReservationId"],
+            f"set node_groups.{name}.capacity.placement_group to false",
+        )
+    ]
+
+
+def _enough(name: str, group: NodeGroup, facts: Sequence[Facts], own: int) -> Finding:
+    available = sum(each["AvailableInstanceCount"] for each in facts) + own
+    if available < group.all_nodes:
+        return _too_few(RESERVATION, name, group, available)
+    what = f"{name}: room for {group.all_nodes} {group.instance_type}"
+    return ok(RESERVATION, what, f"{available} for this group, {own} of them running")
+
+
+def _too_few(check: str, name: str, group: NodeGroup, has: int) -> Finding:
+    return error(
+        check,
+        f"{name}: needs {group.all_nodes} {group.instance_type}, spares included",
+        f"{has} reserved and free",
+        f"lower node_groups.{name}.num_nodes or spare_nodes to {has} together, or reserve more",
+    )
+
+
+def _ending(name: str, facts: Facts) -> list[Finding]:
+    if not (ends := facts.get("EndDate")):
+        return []
+    what = f"{name}: the reservation ends, and its nodes then compete for on-demand capacity"
+    return [warning(RESERVATION, what, _when(ends), "extend it, or have the runs end before")]
+
+
+def _absent(check: str, name: str, reservation_id: str | None) -> Finding:
+    return error(
+        check,
+        f"{name}: this account has no such reservation in this region",
+        reservation_id,
+        f"correct node_groups.{name}.capacity.reservation_id",
+    )
+
+
+def _when(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
