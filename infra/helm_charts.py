@@ -8,15 +8,12 @@ Not covered: whether a chart accepts a value, which only the chart itself knows.
 from dataclasses import dataclass
 from typing import Any
 
-from infra.bootstrap import EFA_PRESENT_LABEL, GPU_TAINT
+from infra.bootstrap import EFA_PRESENT_LABEL, GPU_TAINT, STORAGE_TAINT
 from infra.settings import InfraSettings
 
 NAMESPACE = "kube-system"
 NVIDIA_VERSION = "0.20.0"
 EFA_VERSION = "v0.5.30"
-
-STORAGE_TAINT_KEY = "fsx.csi.aws.com/agent-not-ready"
-"""On a new node until the storage driver runs on it."""
 
 USUAL_REGISTRY = "602401143452"
 REGISTRIES = {
@@ -49,7 +46,7 @@ for the images of a deployment: its registries have another domain.
 _TOLERATIONS = (
     {"key": GPU_TAINT["key"], "operator": "Exists", "effect": GPU_TAINT["effect"]},
     # Any effect: a plugin uses no storage, so it need not wait for the driver.
-    {"key": STORAGE_TAINT_KEY, "operator": "Exists"},
+    {"key": STORAGE_TAINT["key"], "operator": "Exists"},
 )
 
 

@@ -14,6 +14,25 @@ from workloads import __main__ as command_line
 from workloads.__main__ import main
 
 P5 = str(next(path for path in DEPLOYMENTS if path.stem == "p5"))
+NO_PROVIDER = "kubectl_provider: false\n"
+
+
+@pytest.fixture
+def outputs(tmp_path: Path) -> Path:
+    """As ``cdk deploy --outputs-file`` writes it."""
+    keys = ("FileSystemId", "FileSystemDnsName", "FileSystemMountName")
+    path = tmp_path / "cdk-outputs.json"
+    path.write_text(json.dumps({"steadfast-p5-storage": {key: f"a-{key}" for key in keys}}))
+    return path
+
+
+@pytest.fixture
+def by_hand(tmp_path: Path) -> str:
+    """The p5 deployment without a platform stack, and with a run called 'platform'."""
+    text = Path(P5).read_text().replace("  baseline: ", "  platform: ")
+    path = tmp_path / "by-hand.yaml"
+    path.write_text(text.replace("node_groups:", f"{NO_PROVIDER}node_groups:"))
+    return str(path)
 
 
 def test_synth_writes_the_reviewed_manifests_one_file_a_run(
@@ -32,6 +51,76 @@ def test_synth_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == str(tmp_path / "steadfast-p5" / "baseline.yaml")
     assert lines[-1].startswith("4 runs of steadfast-p5")
+
+
+def test_synth_with_outputs_writes_and_prints_how_to_install_the_platform(
+    tmp_path: Path, by_hand: str, outputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["synth", "--deployment", by_hand, "--out", str(tmp_path), "--outputs", str(outputs)]
+    assert main(asked) == 0
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    folder = tmp_path / "steadfast-p5"
+    run, platform = folder / "platform.yaml", folder / "platform" / "manifest.yaml"
+    assert {str(run), str(platform)} <= set(lines)
+    assert "kind: Job" in run.read_text()
+    assert "volumeHandle: a-FileSystemId" in platform.read_text()
+    commands = [line for line in lines if line.startswith(("kubectl ", "helm "))]
+    assert [command.split()[0] for command in commands] == ["kubectl", "helm", "helm"]
+    for command in commands:
+        assert Path(command.split()[-1]).exists()
+    assert shown.err == ""
+
+
+def test_synth_with_outputs_as_json_has_the_commands_that_it_prints(
+    tmp_path: Path, by_hand: str, outputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["synth", "--deployment", by_hand, "--out", str(tmp_path), "--outputs", str(outputs)]
+    assert main(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert main([*asked, "--json"]) == 0
+    platform = json.loads(capsys.readouterr().out)["platform"]
+    assert len(platform["commands"]) == 3
+    assert set(platform["commands"]) <= set(lines)
+    assert list(platform["values"]) == ["nvidia-device-plugin", "aws-efa-k8s-device-plugin"]
+    assert Path(platform["manifest"]).exists()
+
+
+def test_synth_with_outputs_installs_nothing_that_a_stack_does(
+    tmp_path: Path, outputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["synth", "--deployment", P5, "--out", str(tmp_path), "--outputs", str(outputs)]
+    assert main(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "stack steadfast-p5-platform installs the platform" in lines
+    assert not [line for line in lines if line.startswith(("kubectl ", "helm "))]
+    assert (tmp_path / "steadfast-p5/platform/manifest.yaml").exists()
+
+
+def test_synth_without_outputs_says_that_it_left_the_platform_out(
+    tmp_path: Path, by_hand: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["synth", "--deployment", by_hand, "--out", str(tmp_path), "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["platform"] is None
+    assert len(shown.err.splitlines()) == 1
+    assert f"'cdk deploy --all -c deployment={by_hand} --outputs-file" in shown.err
+    assert "add --outputs cdk-outputs.json" in shown.err
+    assert not (tmp_path / "steadfast-p5/platform").exists()
+
+
+def test_synth_writes_nothing_from_a_wrong_outputs_file(
+    tmp_path: Path, by_hand: str, outputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs.write_text('{"steadfast-p5-storage": {"FileSystemId": "fs-1"}}')
+    out = tmp_path / "dist"
+    asked = ["synth", "--deployment", by_hand, "--out", str(out), "--outputs", str(outputs)]
+    assert main(asked) == 2
+    shown = capsys.readouterr()
+    assert "has no output 'FileSystemDnsName'; write it with: cdk deploy --all" in shown.err
+    assert len(shown.err.splitlines()) == 1
+    assert shown.out == ""
+    assert not out.exists()
 
 
 def test_the_command_of_cdk8s_yaml_renders_the_deployment_of_the_environment(
@@ -99,3 +188,4 @@ def test_help_shows_examples_and_units(capsys: pytest.CaptureFixture[str]) -> No
     shown = capsys.readouterr().out
     assert "python -m workloads synth --deployment deployments/p5.yaml" in shown
     assert "in seconds" in shown
+    assert "--outputs cdk-outputs.json" in shown
