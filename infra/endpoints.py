@@ -43,9 +43,7 @@ def add_interface_endpoints(scope: Construct, vpc: ec2.Vpc, *, vpc_cidr: str) ->
     # The whole VPC, because system nodes carry the cluster's group, which does not exist yet.
     # Getting through is no right to anything: each call is still signed and authorized.
     allow_in_from_network(scope, group, vpc_cidr, HTTPS_TRAFFIC)
-    imported = ec2.SecurityGroup.from_security_group_id(
-        scope, "EndpointsGroup", group.id, mutable=False
-    )
+    imported = ec2.SecurityGroup.from_security_group_id(scope, "EndpointsGroup", group.id)
     for name, service in SERVICES.items():
         ec2.InterfaceVpcEndpoint(
             scope,

@@ -85,6 +85,7 @@ class StorageStack(DeploymentStack):
         )
         # A file system that stays goes on being mirrored.
         association.apply_removal_policy(self.removal_policy, apply_to_update_replace_policy=False)
+        association.cfn_options.update_replace_policy = CfnDeletionPolicy.DELETE
 
 
 def _lustre(storage: Storage) -> fsx.CfnFileSystem.LustreConfigurationProperty:

@@ -133,4 +133,4 @@ def test_another_bucket_takes_the_place_of_the_first(
     # Kept, the old association would hold the root of the file system against the new one.
     resources = mirrored(p5, synthesized_as, lifetime="durable").stacks["storage"]["Resources"]
     [association] = [r for r in resources.values() if r["Type"] == ASSOCIATION]
-    assert association.get("UpdateReplacePolicy", "Delete") == "Delete"
+    assert association["UpdateReplacePolicy"] == "Delete"
