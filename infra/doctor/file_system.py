@@ -162,15 +162,9 @@ def check_bucket(case: Case) -> list[Finding]:
     try:
         region = case.clients("s3").head_bucket(Bucket=bucket).get("BucketRegion")
     except ClientError as problem:
-        match error_code(problem):
-            case "404" | "NoSuchBucket":
-                return [judge_bucket(bucket, None, case.settings.region)]
-            case "301":
-                region = problem.response["ResponseMetadata"]["HTTPHeaders"].get(
-                    "x-amz-bucket-region", "another region"
-                )
-            case _:
-                raise
+        if error_code(problem) not in ("404", "NoSuchBucket"):
+            raise
+        return [judge_bucket(bucket, None, case.settings.region)]
     return [judge_bucket(bucket, region or case.settings.region, case.settings.region)]
 
 

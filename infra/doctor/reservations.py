@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from infra.doctor.findings import Finding, error, ok, warning
-from infra.node_groups import CapacityBlock, NodeGroup
+from infra.node_groups import CapacityBlock, NodeGroup, Reservation
 
 RESERVATION = "reservation"
 BLOCK = "capacity block"
@@ -31,8 +31,7 @@ def judge_reservation(
             )
         ]
     wrong = _mismatches(RESERVATION, name, group, facts, zone, states=("active",))
-    if group.capacity.kind == "reservation" and group.capacity.placement_group:
-        wrong += _outside_of_placement_group(name, facts)
+    wrong += _misplaced(name, group, facts)
     return wrong or [_enough(name, group, [facts], own), *_ending(name, facts)]
 
 
@@ -44,6 +43,7 @@ def judge_group(
         facts
         for facts in members
         if not _mismatches(RESERVATION, name, group, facts, zone, states=("active",))
+        and not _misplaced(name, group, facts)
     ]
     if not fitting:
         return [
@@ -137,15 +137,21 @@ def _mismatches(
     return findings
 
 
-def _outside_of_placement_group(name: str, facts: Facts) -> list[Finding]:
-    if facts.get("PlacementGroupArn"):
+def _misplaced(name: str, group: NodeGroup, facts: Facts) -> list[Finding]:
+    """A reservation made in a placement group starts instances of that one alone."""
+    arn = facts.get("PlacementGroupArn")
+    has = arn.rsplit("/", 1)[-1] if arn else None
+    wants = group.capacity.placement_group if isinstance(group.capacity, Reservation) else None
+    if has == wants:
         return []
+    key = f"node_groups.{name}.capacity.placement_group"
     return [
         error(
             RESERVATION,
-            f"{name}: the reservation was not made in a placement group, so no node would start",
-            facts["CapacityReservationId"],
-            f"set node_groups.{name}.capacity.placement_group to false",
+            f"{name}: {facts['CapacityReservationId']} is in another placement group, so no "
+            "node would start",
+            f"file {wants or 'none'}, EC2 {has or 'none'}",
+            f"set {key} to {has}" if has else f"remove {key}",
         )
     ]
 

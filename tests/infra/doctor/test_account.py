@@ -1,0 +1,50 @@
+"""Credentials, region and zones."""
+
+from deployment import Deployment
+from infra.doctor.account import check_credentials, check_region, judge_region
+from infra.doctor.case import Case
+from infra.doctor.findings import Level
+from tests.infra.doctor.conftest import NOW
+from tests.infra.doctor.stand_ins import stubbed
+
+
+def test_credentials_of_the_deployments_account_are_good(moto_case: Case) -> None:
+    assert check_credentials(moto_case.clients, moto_case.settings).level is Level.OK
+
+
+def test_credentials_of_another_account_are_an_error(moto_case: Case, p5: Deployment) -> None:
+    finding = check_credentials(moto_case.clients, p5)
+    assert finding.level is Level.ERROR
+    assert "belong to account 123456789012, the deployment to 111122223333" in finding.what
+    assert "AWS_PROFILE" in finding.remedy
+
+
+def test_a_region_with_both_zones_is_good(moto_case: Case) -> None:
+    [finding] = check_region(moto_case)
+    assert finding.level is Level.OK
+
+
+def test_a_zone_that_the_account_does_not_have_is_named(settings: Deployment) -> None:
+    zones = [
+        {"ZoneName": "us-east-1a", "State": "available"},
+        {"ZoneName": "us-east-1b", "State": "impaired"},
+    ]
+    [finding] = judge_region(settings, [{"OptInStatus": "opt-in-not-required"}], zones)
+    assert (finding.level, finding.what) == (Level.ERROR, "this account has no zone us-east-1b")
+
+
+def test_a_region_that_is_not_enabled_is_an_error(settings: Deployment) -> None:
+    clients = stubbed(
+        ("ec2", "describe_regions", {"Regions": [{"OptInStatus": "not-opted-in"}]}),
+        ("ec2", "describe_availability_zones", {"AvailabilityZones": []}),
+    )
+    [finding] = check_region(Case(clients, settings, NOW))
+    assert finding.level is Level.ERROR
+    assert finding.remedy == "run 'aws account enable-region --region-name us-east-1'"
+
+
+def test_ec2_refusing_good_credentials_means_the_region_is_not_enabled(
+    settings: Deployment,
+) -> None:
+    case = Case(stubbed(("ec2", "describe_regions", "AuthFailure")), settings, NOW)
+    assert [finding.level for finding in check_region(case)] == [Level.ERROR]

@@ -1,0 +1,176 @@
+"""A deploy that would replace the file system, the state of it, and its bucket."""
+
+from dataclasses import replace
+from typing import Any
+
+import boto3
+import pytest
+
+from deployment import Deployment
+from infra.doctor.case import Case
+from infra.doctor.file_system import (
+    LUSTRE_VERSION,
+    FileSystem,
+    check_bucket,
+    check_change,
+    check_state,
+    judge_change,
+    judge_state,
+)
+from infra.doctor.findings import Level
+from infra.settings import Storage
+from infra.storage import LUSTRE_VERSION as VERSION_OF_THE_STACK
+from tests.infra.doctor.conftest import NOW
+from tests.infra.doctor.stand_ins import FILE_SYSTEM_ID, Answer, resources, stubbed
+
+DEPLOYED = FileSystem(
+    id=FILE_SYSTEM_ID,
+    zone="us-east-1a",
+    subnet_cidr="10.0.64.0/18",
+    deployment_type="SCRATCH_2",
+    size_gib=1200,
+    throughput_mbps_per_tib=None,
+    lustre_version="2.15",
+    lifecycle="AVAILABLE",
+)
+
+FACTS = {
+    "FileSystemId": FILE_SYSTEM_ID,
+    "StorageCapacity": 1200,
+    "SubnetIds": ["subnet-0123456789abcdef0"],
+    "FileSystemTypeVersion": "2.15",
+    "Lifecycle": "AVAILABLE",
+    "LustreConfiguration": {"DeploymentType": "SCRATCH_2"},
+}
+
+
+def deployed(zone: str = "us-east-1a", **changes: Any) -> list[Answer]:
+    subnet = {"AvailabilityZone": zone, "CidrBlock": "10.0.64.0/18"}
+    return [
+        (
+            "cloudformation",
+            "describe_stack_resources",
+            resources(
+                ("AWS::EC2::SecurityGroup", "sg-1"), ("AWS::FSx::FileSystem", FILE_SYSTEM_ID)
+            ),
+        ),
+        ("fsx", "describe_file_systems", {"FileSystems": [{**FACTS, **changes}]}),
+        ("ec2", "describe_subnets", {"Subnets": [subnet]}),
+    ]
+
+
+def test_the_doctor_wants_the_version_that_the_stack_makes() -> None:
+    assert LUSTRE_VERSION == VERSION_OF_THE_STACK
+
+
+def test_nothing_is_lost_before_the_first_deploy(moto_case: Case) -> None:
+    [finding] = check_change(moto_case)
+    assert (finding.level, finding.what) == (Level.OK, "none is deployed yet")
+
+
+def test_the_deployed_file_system_is_kept(settings: Deployment) -> None:
+    [finding] = check_change(Case(stubbed(*deployed()), settings, NOW))
+    assert (finding.level, finding.value) == (Level.OK, FILE_SYSTEM_ID)
+
+
+def test_another_zone_is_refused_with_both_values(settings: Deployment) -> None:
+    [finding] = check_change(Case(stubbed(*deployed(zone="us-east-1c")), settings, NOW))
+    assert finding.level is Level.ERROR
+    assert finding.what.startswith("another zone would replace fs-0123456789abcdef0")
+    assert finding.value == "deployed us-east-1c, file us-east-1a"
+
+
+def test_another_deployment_type_is_refused(settings: Deployment) -> None:
+    [finding] = judge_change(
+        replace(DEPLOYED, deployment_type="PERSISTENT_2", throughput_mbps_per_tib=125), settings
+    )
+    assert (finding.level, finding.value) == (
+        Level.ERROR,
+        "deployed PERSISTENT_2, file SCRATCH_2",
+    )
+
+
+def test_addresses_outside_of_the_files_network_are_refused(settings: Deployment) -> None:
+    [finding] = judge_change(replace(DEPLOYED, subnet_cidr="10.9.64.0/18"), settings)
+    assert (finding.level, finding.value) == (
+        Level.ERROR,
+        "deployed 10.9.64.0/18, file 10.0.0.0/16",
+    )
+
+
+@pytest.mark.parametrize(
+    ("deployed_gib", "level"), [(2400, Level.ERROR), (1200, Level.OK), (600, Level.WARNING)]
+)
+def test_a_file_system_grows_and_never_shrinks(
+    settings: Deployment, deployed_gib: int, level: Level
+) -> None:
+    [finding] = judge_change(replace(DEPLOYED, size_gib=deployed_gib), settings)
+    assert finding.level is level
+
+
+def test_another_throughput_is_changed_in_place(settings: Deployment) -> None:
+    storage = Storage(deployment_type="PERSISTENT_2", throughput_mbps_per_tib=250)
+    wanted = settings.model_copy(update={"storage": storage})
+    has = replace(DEPLOYED, deployment_type="PERSISTENT_2", throughput_mbps_per_tib=125)
+    [finding] = judge_change(has, wanted)
+    assert (finding.level, finding.value) == (
+        Level.WARNING,
+        "deployed 125, file 250 MB/s per TiB",
+    )
+    [same] = judge_change(replace(has, throughput_mbps_per_tib=250), wanted)
+    assert same.level is Level.OK
+
+
+def test_a_file_system_of_the_default_version_cannot_be_mounted(settings: Deployment) -> None:
+    case = Case(stubbed(*deployed(FileSystemTypeVersion="2.10")), settings, NOW)
+    [finding] = check_state(case)
+    assert (finding.level, finding.what) == (Level.ERROR, "nodes cannot mount Lustre 2.10")
+    assert finding.remedy.endswith("--file-system-type-version 2.15")
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "level"),
+    [
+        ("AVAILABLE", Level.OK),
+        ("UPDATING", Level.WARNING),
+        ("MISCONFIGURED", Level.ERROR),
+        ("FAILED", Level.ERROR),
+    ],
+)
+def test_only_an_available_file_system_is_good(
+    settings: Deployment, lifecycle: str, level: Level
+) -> None:
+    [finding] = judge_state(replace(DEPLOYED, lifecycle=lifecycle), settings)
+    assert finding.level is level
+
+
+def test_a_file_system_that_somebody_deleted_is_an_error(settings: Deployment) -> None:
+    own, *_ = deployed()
+    case = Case(stubbed(own, ("fsx", "describe_file_systems", "FileSystemNotFound")), settings, NOW)
+    [finding] = check_state(case)
+    assert (finding.level, finding.remedy) == (Level.ERROR, "deploy steadfast-p5-storage")
+
+
+def with_bucket(case: Case) -> Case:
+    storage = Storage(data_repository="s3://a-bucket/checkpoints/")
+    return replace(case, settings=case.settings.model_copy(update={"storage": storage}))
+
+
+def test_no_data_repository_is_no_finding(moto_case: Case) -> None:
+    assert check_bucket(moto_case) == []
+
+
+def test_a_bucket_that_does_not_exist_is_an_error(moto_case: Case) -> None:
+    [finding] = check_bucket(with_bucket(moto_case))
+    assert (finding.level, finding.value) == (Level.ERROR, "a-bucket")
+
+
+@pytest.mark.parametrize(("region", "level"), [("us-east-1", Level.OK), ("eu-west-1", Level.ERROR)])
+def test_a_bucket_must_be_in_the_deployments_region(
+    moto_case: Case, region: str, level: Level
+) -> None:
+    place = {} if region == "us-east-1" else {"LocationConstraint": region}
+    configuration = {"CreateBucketConfiguration": place} if place else {}
+    boto3.client("s3", region_name=region).create_bucket(Bucket="a-bucket", **configuration)
+    [finding] = check_bucket(with_bucket(moto_case))
+    assert finding.level is level
