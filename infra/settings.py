@@ -4,19 +4,17 @@ Every name that a chart needs later (namespace, claim, repository, labels) is
 chosen here, and the stacks create it under that name: names flow down.
 """
 
-import ipaddress
 import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from infra.fields import DnsLabel, GroupName, PositiveInt, Settings
-from infra.node_groups import NodeGroup, SystemNodes
+from infra.network_settings import NetworkSettings
+from infra.node_groups import NodeGroup, Reservation, SystemNodes
 
 OLDEST_KUBERNETES_MINOR = 34
 NEWEST_KUBERNETES_MINOR = 36
-LARGEST_VPC_PREFIX = 16
-SMALLEST_VPC_PREFIX = 18
 
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]
 Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")]
@@ -25,48 +23,6 @@ RepositoryName = Annotated[str, Field(pattern=r"^[a-z0-9]+([._/-][a-z0-9]+)*$", 
 Bucket = Annotated[
     str, Field(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?$")
 ]
-
-
-class NetworkSettings(Settings):
-    vpc_cidr: str = "10.0.0.0/16"
-    service_cidr: str = "172.20.0.0/16"
-    """Addresses of Kubernetes Services. The cluster and every node must be told the same."""
-
-    public_endpoint_cidrs: tuple[str, ...] = ()
-    """Who may reach the Kubernetes API from outside the VPC; nobody by default."""
-
-    interface_endpoints: bool = False
-    """Reach the services of AWS (ECR, EC2, STS, ...) inside the VPC, without the NAT gateway."""
-
-    @field_validator("vpc_cidr", "service_cidr")
-    @classmethod
-    def _is_a_network(cls, value: str) -> str:
-        try:
-            ipaddress.IPv4Network(value)
-        except ValueError as error:
-            raise ValueError(f"{error}; give a network such as 10.0.0.0/16") from error
-        return value
-
-    @field_validator("public_endpoint_cidrs")
-    @classmethod
-    def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(cls._is_a_network(cidr) for cidr in value)
-
-    @model_validator(mode="after")
-    def _networks_fit(self) -> Self:
-        vpc = ipaddress.IPv4Network(self.vpc_cidr)
-        if not LARGEST_VPC_PREFIX <= vpc.prefixlen <= SMALLEST_VPC_PREFIX:
-            raise ValueError(
-                f"vpc_cidr {self.vpc_cidr!r} is a /{vpc.prefixlen}; take "
-                f"/{LARGEST_VPC_PREFIX} to /{SMALLEST_VPC_PREFIX}, of which each private "
-                "subnet gets a quarter"
-            )
-        if vpc.overlaps(ipaddress.IPv4Network(self.service_cidr)):
-            raise ValueError(
-                f"vpc_cidr {self.vpc_cidr!r} and service_cidr {self.service_cidr!r} overlap; "
-                "give Services addresses that the VPC does not use"
-            )
-        return self
 
 
 class Storage(Settings):
@@ -214,6 +170,19 @@ class InfraSettings(Settings):
                 f"training_zone and second_zone are both {self.training_zone!r}; "
                 "the control plane needs two different zones"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _reservations_are_in_the_region(self) -> Self:
+        for name, group in self.node_groups.items():
+            match group.capacity:
+                case Reservation(reservation_group_arn=str(arn)) if (
+                    arn.split(":")[3:5] != [self.region, self.account]
+                ):
+                    raise ValueError(
+                        f"node_groups.{name}.capacity.reservation_group_arn {arn!r} is not of "
+                        f"region {self.region} and account {self.account}; name one that is"
+                    )
         return self
 
     @model_validator(mode="after")

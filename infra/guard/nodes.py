@@ -9,7 +9,7 @@ import yaml
 from infra.bootstrap import EFA_PRESENT_LABEL, GPU_PRESENT_LABEL
 from infra.guard.interfaces import group_problems, interface_problems
 from infra.guard.view import Resource, Templates, text_of
-from infra.node_groups import CapacityBlock, NodeGroup, Reservation
+from infra.node_groups import NodeGroup, OnDemand, Reservation
 
 NODE_CONFIG = "application/node.eks.aws"
 
@@ -84,12 +84,11 @@ def _image(template: Resource, group: NodeGroup, templates: Templates) -> Iterat
 
 
 def _placement(template: Resource, group: NodeGroup) -> Iterator[str]:
-    if "Placement" not in template.properties["LaunchTemplateData"]:
+    placement = template.properties["LaunchTemplateData"].get("Placement")
+    if placement is None or isinstance(group.capacity, OnDemand):
         return
-    capacity = group.capacity
-    if isinstance(capacity, CapacityBlock) or (
-        isinstance(capacity, Reservation) and not capacity.placement_group
-    ):
+    own = group.capacity.placement_group if isinstance(group.capacity, Reservation) else None
+    if own is None or placement != {"GroupName": own}:
         yield (
             "has a placement group in which its reservation was not made, so no instance would "
             "ever start; remove it (terraform-aws-eks#3730)"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deployment import Deployment
-from infra.settings import NetworkSettings
+from infra.network_settings import NetworkSettings
 from tests.infra.cluster_template import addons, depends_on, id_of
 from tests.infra.conftest import Synthesize, SynthesizeChanged
 from tests.infra.templates import NAMES, Synthesized

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from deployment import Deployment
+from infra.network_settings import NetworkSettings
 from infra.node_groups import NodeGroup
-from infra.settings import NetworkSettings
 
 
 def refused_nodes(**values: Any) -> str:
@@ -59,3 +59,16 @@ def test_an_admin_is_a_role_or_user(p5: Deployment) -> None:
 def test_a_namespace_of_kubernetes_itself_is_refused(p5: Deployment, namespace: str) -> None:
     with pytest.raises(ValidationError, match="choose a name of your own"):
         Deployment.model_validate({**p5.model_dump(), "namespace": namespace})
+
+
+@pytest.mark.parametrize("place", ["us-west-2:111122223333", "us-east-1:999999999999"])
+def test_a_group_of_reservations_is_of_the_deployments_own_region_and_account(
+    p5: Deployment, place: str
+) -> None:
+    arn = f"arn:aws:resource-groups:{place}:group/blocks"
+    capacity = {"kind": "reservation", "reservation_group_arn": arn}
+    groups = {"p5": {"instance_type": "p5.48xlarge", "num_nodes": 2, "capacity": capacity}}
+    with pytest.raises(
+        ValidationError, match="is not of region us-east-1 and account 111122223333"
+    ):
+        Deployment.model_validate({**p5.model_dump(), "node_groups": groups})

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from infra.node_groups import Reservation
 from tests.infra.conftest import Synthesize
 from tests.infra.guard.planted import Plant, plant_in
 from tests.infra.templates import NAMES
@@ -126,6 +127,20 @@ def test_a_placement_group_for_a_capacity_block_is_refused(synthesized: Synthesi
     templates.launch_template["Placement"] = {"GroupName": "close"}
     [problem] = templates.verdict()
     assert "has a placement group in which its reservation was not made" in problem
+
+
+@pytest.mark.parametrize(("named", "num_problems"), [("close", 0), ("elsewhere", 1)])
+def test_a_reservation_is_packed_only_into_its_own_group(
+    synthesized: Synthesize, named: str, num_problems: int
+) -> None:
+    templates = plant_in(synthesized("p5"))
+    capacity = Reservation(
+        kind="reservation", reservation_id="cr-0123456789abcdef0", placement_group="close"
+    )
+    group = templates.deployment.node_groups["p5"].model_copy(update={"capacity": capacity})
+    deployment = templates.deployment.model_copy(update={"node_groups": {"p5": group}})
+    templates.launch_template["Placement"] = {"GroupName": named}
+    assert len(Plant(deployment, templates.stacks).verdict()) == num_problems
 
 
 def test_a_pinned_image_must_be_the_one_that_is_launched(synthesized: Synthesize) -> None:
