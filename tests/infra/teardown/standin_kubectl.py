@@ -2,7 +2,8 @@
 
 Run with `kubectl`'s arguments and STANDIN_CLUSTER naming the file. A claim stays
 while a pod that names it exists, a volume while its claim does (their
-finalizers), and a pod of a deleted job leaves after ``pod_reads`` more looks.
+finalizers), a pod of a deleted job leaves after ``pod_reads`` more looks, and one
+that ``arrives_after_jobs`` is not seen before.
 """
 
 import json
@@ -40,9 +41,14 @@ def _get(cluster: Any, kind: str, words: list[str]) -> list[Any]:
     if kind == "pods":
         cluster["pod_reads"] -= cluster["deleting_jobs"]
         _finish(cluster)
+    seen = [
+        item
+        for item in cluster[kind]
+        if cluster["deleting_jobs"] or not item.get("arrives_after_jobs")
+    ]
     if "--namespace" not in words:
-        return list(cluster[kind])
-    return [item for item in cluster[kind] if item["metadata"]["namespace"] == _namespace(words)]
+        return seen
+    return [item for item in seen if item["metadata"]["namespace"] == _namespace(words)]
 
 
 def _delete(cluster: Any, kind: str, words: list[str]) -> None:

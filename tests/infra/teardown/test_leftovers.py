@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from deployment import Deployment, load
+from infra.node_groups import CapacityBlock
 from infra.teardown.leftovers import find_leftovers
 from tests.infra.templates import ROOT
 
@@ -113,15 +114,16 @@ def test_a_capacity_block_is_paid_for_and_ends_by_itself() -> None:
     """moto knows no reservations, so their answer, in the shape of EC2's, stands in for it."""
     block = settings("p5-capacity-block")
     capacity = next(iter(block.node_groups.values())).capacity
-    assert capacity.kind == "capacity-block"
+    assert isinstance(capacity, CapacityBlock)
+    block_id = capacity.reservation_id
 
     class StandInEc2:
         def describe_capacity_reservations(
             self, *, CapacityReservationIds: list[str]
         ) -> dict[str, Any]:
-            assert CapacityReservationIds == [capacity.reservation_id]
+            assert CapacityReservationIds == [block_id]
             reservation = {
-                "CapacityReservationId": capacity.reservation_id,
+                "CapacityReservationId": block_id,
                 "InstanceType": "p5.48xlarge",
                 "TotalInstanceCount": 2,
                 "State": "active",
@@ -136,7 +138,7 @@ def test_a_capacity_block_is_paid_for_and_ends_by_itself() -> None:
         lambda service: StandInEc2() if service == "ec2" else client(service), block
     )
     assert unknown == []
-    what = f"capacity block {capacity.reservation_id} (2 x p5.48xlarge, active)"
+    what = f"capacity block {block_id} (2 x p5.48xlarge, active)"
     assert [str(item) for item in found] == [f"{what}: billed; paid in advance, it ends by itself"]
 
 
