@@ -1,0 +1,16 @@
+"""An AWS account on this computer: moto, and CloudFormation models for what moto cannot create.
+
+Faked, because moto's CloudFormation does not know the type:
+
+- AWS::EC2::PlacementGroup (a name that EC2 would have made)
+- AWS::EC2::SecurityGroupEgress (becomes a real rule of moto's EC2)
+- AWS::EKS::Cluster and AWS::EKS::Nodegroup (become real ones of moto's EKS)
+- AWS::EKS::AccessEntry, AWS::EKS::Addon, AWS::EKS::PodIdentityAssociation (recorded)
+- AWS::FSx::FileSystem (becomes a real one of moto's FSx)
+- AWS::FSx::DataRepositoryAssociation (recorded)
+- Custom::AWSCDK-EKS-HelmChart and Custom::AWSCDK-EKS-KubernetesResource (recorded: neither
+  helm nor kubectl runs)
+
+What is not shown by a stack that deploys here: that AWS accepts the values beyond the few rules
+of ``models``, that instances boot and join, and anything that happens inside the cluster.
+"""
