@@ -10,6 +10,15 @@ from constructs import Construct
 from infra.names import stack_name
 from infra.settings import InfraSettings
 
+HOLD_DATA = [
+    "AWS::ECR::Repository",
+    "AWS::FSx::DataRepositoryAssociation",
+    "AWS::FSx::FileSystem",
+    "AWS::KMS::Key",
+    "AWS::Logs::LogGroup",
+]
+"""Types of what may outlive its stack. All take new tags without being replaced."""
+
 
 class DeploymentStack(Stack):
     """Publishes ``removal_policy``: what becomes of a resource that holds somebody's data."""
@@ -28,3 +37,6 @@ class DeploymentStack(Stack):
             RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if durable else RemovalPolicy.DESTROY
         )
         Tags.of(self).add("deployment", settings.name)
+        # CloudFormation takes a template that differs in deletion policies alone for unchanged, so
+        # another lifetime must change the resources themselves as well.
+        Tags.of(self).add("lifetime", settings.lifetime, include_resource_types=HOLD_DATA)

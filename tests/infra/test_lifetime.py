@@ -110,6 +110,21 @@ def test_nothing_of_an_ephemeral_deployment_outlives_its_stacks(
         assert repository["EmptyOnDelete"] is True
 
 
+def test_another_lifetime_is_a_change_of_every_resource_that_it_keeps_or_lets_go(
+    synthesized: Synthesize, durable: tuple[Synthesized, Path]
+) -> None:
+    # With the policies alone, CloudFormation would find nothing to update.
+    seen = 0
+    for stack, template in synthesized("p5").stacks.items():
+        for logical_id, before in template["Resources"].items():
+            after = durable[0].stacks[stack]["Resources"][logical_id]
+            if before.get("DeletionPolicy") != after.get("DeletionPolicy"):
+                assert {"Key": "lifetime", "Value": "ephemeral"} in before["Properties"]["Tags"]
+                assert {"Key": "lifetime", "Value": "durable"} in after["Properties"]["Tags"]
+                seen += 1
+    assert seen == 6
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_data_says_what_becomes_of_it(synthesized: Synthesize, name: str) -> None:
     # CloudFormation snapshots some resources that do not say.

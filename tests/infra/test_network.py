@@ -193,6 +193,12 @@ def test_flow_logs_cannot_make_their_log_group_again_once_it_is_deleted(
     assert "logs:CreateLogGroup" not in actions
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_network_is_made_without_any_code_that_runs(synthesized: Synthesize, name: str) -> None:
+    kinds = {r["Type"] for r in synthesized(name).stacks["network"]["Resources"].values()}
+    assert [kind for kind in kinds if "Lambda" in kind or kind.startswith("Custom::")] == []
+
+
 def test_a_smaller_vpc_gives_each_private_subnet_a_quarter(
     p5: Deployment, synthesized_as: SynthesizeChanged
 ) -> None:
