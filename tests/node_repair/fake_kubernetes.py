@@ -33,6 +33,9 @@ class FakeKubernetes:
     refused: dict[tuple[str, str], int] = field(default_factory=dict)
     """Method and path to the status that is answered instead."""
 
+    changes_after_listing: bool = False
+    """Somebody else changes each node after it was read."""
+
     witness: Callable[[], Any] = lambda: None
     url: str = ""
 
@@ -66,6 +69,8 @@ class FakeKubernetes:
         nodes = [o for path, o in sorted(self.objects.items()) if path != RECORD_PATH]
         start = int(query.get("continue", ["0"])[0])
         end = start + int(query["limit"][0])
+        if self.changes_after_listing:
+            self.objects |= {f"/api/v1/nodes/{n['metadata']['name']}": _newer(n) for n in nodes}
         metadata = {"resourceVersion": "9"} | ({"continue": str(end)} if end < len(nodes) else {})
         return {
             "apiVersion": "v1",
@@ -79,10 +84,8 @@ class FakeKubernetes:
         if body.get("metadata", {}).get("resourceVersion", version) != version:
             return 409, _status(409, f"{path} has been modified")
         self.patches.append((path, body, self.witness()))
-        merged = _merged(self.objects[path], body)
-        merged["metadata"]["resourceVersion"] = str(int(version) + 1)
-        self.objects[path] = merged
-        return 200, merged
+        self.objects[path] = _newer(_merged(self.objects[path], body))
+        return 200, self.objects[path]
 
 
 def node_object(
@@ -159,6 +162,11 @@ def _merged(old: Any, patch: Any) -> Any:
         else:
             result[key] = _merged(result.get(key), value)
     return result
+
+
+def _newer(thing: dict[str, Any]) -> dict[str, Any]:
+    version = str(int(thing["metadata"]["resourceVersion"]) + 1)
+    return {**thing, "metadata": {**thing["metadata"], "resourceVersion": version}}
 
 
 def _status(code: int, message: str) -> dict[str, Any]:

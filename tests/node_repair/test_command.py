@@ -2,6 +2,7 @@
 
 import json
 import socket
+from typing import Any
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_more_nodes_than_one_page_holds_are_all_seen(place: Place) -> None:
     [
         (("GET", "/api/v1/nodes"), 403, "ClusterRole"),
         (("GET", RECORD_PATH), 404, "apply the controller's chart"),
-        (("PATCH", NODE_1), 409, "the next pass looks again"),
+        (("PATCH", NODE_1), 403, "ClusterRole"),
         (("PATCH", RECORD_PATH), 403, "ClusterRole"),
     ],
 )
@@ -137,6 +138,26 @@ def test_what_kubernetes_refuses_is_one_line_and_nothing_is_terminated(
     assert done.stderr.startswith("node_repair: cannot ")
     assert remedy in done.stderr
     assert set(place.states().values()) == {"running"}
+
+
+def test_a_node_that_changed_since_it_was_read_is_left_to_the_next_pass(place: Place) -> None:
+    place.break_node(1, **BROKEN, seconds=200)
+    place.kubernetes.changes_after_listing = True
+    done = place.run()
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "the next pass looks again" in done.stderr
+    assert place.kubernetes.patches == []
+    assert set(place.states().values()) == {"running"}
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [{"cluster": "another"}, {"auto_scaling_groups": ("train-other",)}]
+)
+def test_nodes_of_another_cluster_or_group_are_left_alone(
+    place: Place, elsewhere: dict[str, Any]
+) -> None:
+    place.break_node(1, **BROKEN, seconds=200)
+    assert place.run(**elsewhere).stdout == "nothing to do\n"
 
 
 def test_two_rights_in_aws_are_enough_and_without_one_it_is_one_line(place: Place) -> None:
