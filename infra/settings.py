@@ -36,7 +36,9 @@ class Storage(Settings):
     """MB/s for each TiB, of PERSISTENT_2 alone; SCRATCH_2 always has 200."""
 
     data_repository: Bucket | None = None
-    """A bucket or prefix, ``s3://bucket/prefix``, that mirrors the file system both ways."""
+    """A bucket or prefix, ``s3://bucket/prefix``, of the same region that mirrors the file
+    system both ways. What is deleted in one is deleted in the other: turn on versioning there.
+    Deleting the stacks deletes nothing in it."""
 
     claim: DnsLabel = "fsx"
     """Name of the PersistentVolumeClaim that every run mounts."""
