@@ -16,7 +16,7 @@ WIDTH = 120
 """Columns of a report that goes to no terminal."""
 
 _COLORS = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
-_UNDER_THE_HEAD = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)
+_UNDER_THE_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
 def as_json(deployment: str, findings: Sequence[Finding]) -> str:
@@ -32,7 +32,7 @@ def as_json(deployment: str, findings: Sequence[Finding]) -> str:
 
 def as_text(deployment: str, findings: Sequence[Finding], *, console: Console) -> str:
     """The table as ``console`` would show it, remedies below what they are for."""
-    table = Table(box=_UNDER_THE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    table = Table(box=_UNDER_THE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("level")
     table.add_column("check", no_wrap=True)
     table.add_column("found", overflow="fold")

@@ -1,7 +1,9 @@
 """Stand-ins for AWS where moto has no such operation, and objects as kubectl prints them."""
 
+import json
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -157,3 +159,28 @@ def healthy() -> dict[str, list[dict[str, Any]]]:
         "persistentvolumeclaims": [claim()],
         "persistentvolumes": [volume(FILE_SYSTEM_ID)],
     }
+
+
+_KUBECTL = """\
+#!/bin/sh
+# Stand-in for kubectl: prints the recorded list of a kind, or the refusal recorded for it.
+while [ "$1" != get ]; do shift; done
+if [ -e "{folder}/$2.json" ]; then exec cat "{folder}/$2.json"; fi
+cat "{folder}/$2.refusal" >&2
+exit 1
+"""
+
+
+def write_kubectl(folder: Path, answers: dict[str, list[dict[str, Any]] | str]) -> Path:
+    """An executable for the front of PATH; gives its folder. A text is a refusal."""
+    for kind, answer in answers.items():
+        if isinstance(answer, str):
+            (folder / f"{kind}.refusal").write_text(answer)
+        else:
+            (folder / f"{kind}.json").write_text(json.dumps({"items": answer}))
+    programs = folder / "bin"
+    programs.mkdir()
+    program = programs / "kubectl"
+    program.write_text(_KUBECTL.format(folder=folder))
+    program.chmod(0o755)
+    return programs

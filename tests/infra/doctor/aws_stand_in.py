@@ -1,0 +1,90 @@
+"""A stand-in for the services that moto does not imitate far enough, on a loopback port.
+
+Quotas, FSx, EKS, public parameters and the resources of the storage stack, as they
+are of a healthy deployments/p5.yaml. Whatever else is asked for is refused with 501.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.infra.doctor.stand_ins import FILE_SYSTEM_ID
+
+STANDARD_SUPPORT = {
+    "clusterVersion": "1.35",
+    "versionStatus": "STANDARD_SUPPORT",
+    "endOfStandardSupportDate": 4_000_000_000,  # in seconds since 1970: the year 2096
+}
+
+_STORAGE_STACK = f"""\
+<DescribeStackResourcesResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/">
+<DescribeStackResourcesResult><StackResources><member>
+<LogicalResourceId>FileSystem</LogicalResourceId>
+<PhysicalResourceId>{FILE_SYSTEM_ID}</PhysicalResourceId>
+<ResourceType>AWS::FSx::FileSystem</ResourceType>
+<ResourceStatus>CREATE_COMPLETE</ResourceStatus>
+<Timestamp>2026-11-29T12:00:00Z</Timestamp>
+</member></StackResources></DescribeStackResourcesResult></DescribeStackResourcesResponse>
+"""
+
+
+def _file_system(subnet_id: str) -> dict[str, Any]:
+    return {
+        "FileSystemId": FILE_SYSTEM_ID,
+        "FileSystemTypeVersion": "2.15",
+        "Lifecycle": "AVAILABLE",
+        "StorageCapacity": 1200,
+        "SubnetIds": [subnet_id],
+        "LustreConfiguration": {"DeploymentType": "SCRATCH_2"},
+    }
+
+
+@contextmanager
+def aws_stand_in(subnet_id: str) -> Iterator[str]:
+    """Gives its URL. The file system lies in that subnet."""
+    by_target: dict[str, dict[str, Any]] = {
+        "ServiceQuotasV20190624.GetServiceQuota": {"Quota": {"Value": 4000.0}},
+        "AWSSimbaAPIService_v20180301.DescribeFileSystems": {
+            "FileSystems": [_file_system(subnet_id)]
+        },
+        "AmazonSSM.GetParameter": {"Parameter": {"Value": "ami-0123456789abcdef0"}},
+    }
+    by_path: dict[str, dict[str, Any]] = {
+        "/cluster-versions": {"clusterVersions": [STANDARD_SUPPORT]},
+        "/clusters/steadfast-p5": {"cluster": {"version": "1.35", "status": "ACTIVE"}},
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # EKS
+            self._answer(by_path.get(self.path.split("?")[0]))
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            if "Action=DescribeStackResources" in body:
+                self._send(200, _STORAGE_STACK.encode())
+            else:
+                self._answer(by_target.get(self.headers.get("X-Amz-Target", "")))
+
+        def _answer(self, value: dict[str, Any] | None) -> None:
+            self._send(501 if value is None else 200, json.dumps(value or {}).encode())
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing: standard error is the command's."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
