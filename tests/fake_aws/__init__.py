@@ -8,6 +8,7 @@ Faked, because moto's CloudFormation does not know the type:
 - AWS::EKS::AccessEntry, AWS::EKS::Addon, AWS::EKS::PodIdentityAssociation (recorded)
 - AWS::FSx::FileSystem (becomes a real one of moto's FSx)
 - AWS::FSx::DataRepositoryAssociation (recorded)
+- AWS::S3::BucketPolicy (recorded; only `cdk bootstrap` makes one)
 - Custom::AWSCDK-EKS-HelmChart and Custom::AWSCDK-EKS-KubernetesResource (recorded: neither
   helm nor kubectl runs)
 

@@ -16,7 +16,7 @@ from moto.cloudformation import parsing
 from moto.ec2.models import ec2_backends
 from moto.ssm.models import Parameter, ssm_backends
 
-from tests.fake_aws import ec2, eks, fsx
+from tests.fake_aws import ec2, eks, fsx, s3
 from tests.fake_aws.custom import CustomResource
 from tests.fake_aws.fake import Fake
 from tests.fake_aws.repairs import repairs
@@ -34,6 +34,7 @@ FAKES: tuple[type[Fake], ...] = (
     eks.PodIdentityAssociation,
     fsx.DataRepositoryAssociation,
     fsx.FileSystem,
+    s3.BucketPolicy,
 )
 
 KUBERNETES_VERSIONS = ("1.34", "1.35", "1.36")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from moto.awslambda.models import LayerVersion
+from moto.cloudformation.models import Stack
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.elastic_ip_addresses import ElasticAddress
 from moto.ec2.models.route_tables import RouteTable
@@ -22,6 +23,7 @@ def repairs() -> list[Repair]:
         (Key, CREATE, _after(_word_the_tags_of_a_key, Key)),
         (LayerVersion, "physical_resource_id", property(lambda layer: layer.arn)),
         (ElasticAddress, "delete", _release_address),
+        (Stack, "delete", _delete_stack(Stack.delete)),
         (RouteTable, "delete", _delete_route_table),
     ]
 
@@ -46,6 +48,16 @@ def _word_the_tags_of_a_key(_: str, properties: dict[str, Any]) -> None:
     """CloudFormation says Key and Value as everywhere, the API of KMS TagKey and TagValue."""
     tags = properties.get("Tags", [])
     properties["Tags"] = [{"TagKey": tag["Key"], "TagValue": tag["Value"]} for tag in tags]
+
+
+def _delete_stack(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Whoever describes a deleted stack asks for its outputs, for which moto makes it anew."""
+
+    def delete(stack: Any) -> None:
+        original(stack)
+        stack.output_map._output_json_map = {}
+
+    return delete
 
 
 def _delete_route_table(table: Any, account: str, region: str) -> None:
