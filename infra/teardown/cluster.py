@@ -4,7 +4,7 @@ from typing import Any
 
 from infra.kubectl import Kubectl, KubectlError
 from infra.settings import InfraSettings
-from infra.teardown.plan import Answer, Found, FoundPod, claim_name, volume_name
+from infra.teardown.plan import Answer, Found, FoundPod, claim_name, some_of, volume_name
 from infra.teardown.waiting import Pace, StepFailed, wait_until_gone
 
 FSX_DRIVER = "fsx.csi.aws.com"
@@ -43,19 +43,19 @@ def wait_for_pods(settings: InfraSettings, kubectl: Kubectl, pace: Pace) -> None
         StepFailed: one stayed, as happens to a pod whose node is silent.
     """
 
-    def look() -> str | None:
+    def left() -> list[Object]:
         pods = _get(kubectl, "pods", namespace=settings.namespace)
-        left = [pod for pod in pods if _owner(pod).startswith("Job/")]
-        if not left:
-            return None
-        shown = ", ".join(pod["metadata"]["name"] for pod in left[:3])
-        node = left[0].get("spec", {}).get("nodeName", "no node")
-        return (
-            f"{len(left)} pods of namespace {settings.namespace} ({shown}; the first on {node}); "
-            "if that node is dead, terminate its instance"
-        )
+        return [pod for pod in pods if _owner(pod).startswith("Job/")]
 
-    wait_until_gone(pace, pace.pods_seconds, look)
+    def look() -> str | None:
+        pods = [f"{_name(pod)} on {pod['spec'].get('nodeName', 'no node')}" for pod in left()]
+        if not pods:
+            return None
+        return f"{len(pods)} pods of namespace {settings.namespace}: {some_of(pods)}"
+
+    grace = max((pod["spec"]["terminationGracePeriodSeconds"] for pod in left()), default=0)
+    remedy = "if its node is dead, terminate the instance, then run again"
+    wait_until_gone(pace, grace + pace.pods_seconds, look, remedy=remedy)
 
 
 def refuse_if_mounted(settings: InfraSettings, kubectl: Kubectl) -> None:
@@ -83,7 +83,8 @@ def delete_claim(settings: InfraSettings, kubectl: Kubectl, pace: Pace) -> None:
         there = any(claim["metadata"]["name"] == name for claim in left)
         return f"claim {claim_name(settings)} is held by its finalizers" if there else None
 
-    wait_until_gone(pace, pace.objects_seconds, look)
+    remedy = f"'kubectl describe pvc {name} --namespace {settings.namespace}' says who uses it"
+    wait_until_gone(pace, pace.objects_seconds, look, remedy=remedy)
 
 
 def delete_volume(settings: InfraSettings, kubectl: Kubectl, pace: Pace) -> None:
@@ -95,7 +96,7 @@ def delete_volume(settings: InfraSettings, kubectl: Kubectl, pace: Pace) -> None
         there = any(volume["metadata"]["name"] == name for volume in _get(kubectl, kind))
         return f"volume {name} is held by its finalizers" if there else None
 
-    wait_until_gone(pace, pace.objects_seconds, look)
+    wait_until_gone(pace, pace.objects_seconds, look, remedy=f"see 'kubectl describe pv {name}'")
 
 
 def _pods(
@@ -110,7 +111,7 @@ def _pods(
     return tuple(
         FoundPod(
             namespace=pod["metadata"]["namespace"],
-            name=pod["metadata"]["name"],
+            name=_name(pod),
             owner=_owner(pod),
             of_a_job=_owner(pod).startswith("Job/"),
             mounts=any((pod["metadata"]["namespace"], name) in claims for name in _claims(pod)),
@@ -122,6 +123,10 @@ def _pods(
 def _claims(pod: Object) -> list[str]:
     sources = (volume.get("persistentVolumeClaim") for volume in pod["spec"].get("volumes", []))
     return [source["claimName"] for source in sources if source]
+
+
+def _name(pod: Object) -> str:
+    return str(pod["metadata"]["name"])
 
 
 def _owner(pod: Object) -> str:

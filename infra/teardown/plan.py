@@ -6,13 +6,14 @@ values it imports. What is gone already is in no plan, so a teardown that was
 interrupted goes on where it stopped.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from infra import names
 from infra.settings import InfraSettings
 
+SHOWN = 4
 NODES_PREFIX = names.nodes("")
 
 _MAY_BE_DELETED_IN_PROGRESS = frozenset({"DELETE_IN_PROGRESS", "REVIEW_IN_PROGRESS"})
@@ -32,12 +33,12 @@ class Step:
     targets: tuple[str, ...]
 
     def __str__(self) -> str:
-        targets = ", ".join(self.targets)
+        targets = some_of(self.targets)
         match self.kind:
             case Kind.JOBS:
                 return f"delete jobs {targets}"
             case Kind.PODS:
-                return f"wait until the pods of jobs are gone: {targets}"
+                return f"wait until {len(self.targets)} pods of jobs are gone: {targets}"
             case _:
                 return f"delete {self.kind} {targets}"
 
@@ -90,6 +91,12 @@ class Found:
     pods: tuple[FoundPod, ...] = ()
     claim: bool = False
     volume: bool = False
+
+
+def some_of(targets: Sequence[str]) -> str:
+    """Enough to know them by, where a run of 64 nodes has 64 pods."""
+    more = len(targets) - SHOWN
+    return ", ".join(targets[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def claim_name(settings: InfraSettings) -> str:

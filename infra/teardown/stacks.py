@@ -55,7 +55,12 @@ def delete_stack(client: Any, stack: FoundStack, pace: Pace) -> None:
     for attempt in range(1, pace.stack_attempts + 1):
         try:
             client.delete_stack(StackName=stack.stack_id)
-            wait_until_gone(pace, pace.stack_seconds, lambda: _in_progress(client, stack))
+            wait_until_gone(
+                pace,
+                pace.stack_seconds,
+                lambda: _in_progress(client, stack),
+                remedy="CloudFormation goes on by itself; run again to wait on",
+            )
             status = _status(client, stack)
             if status == "DELETE_COMPLETE":
                 return

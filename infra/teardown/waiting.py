@@ -20,8 +20,8 @@ class Pace:
     say_again_seconds: float = 60.0
     """How long nothing is printed while nothing changes."""
 
-    pods_seconds: float = 1200.0
-    """A pod saves a last checkpoint before it leaves; the longest grace is 15 minutes."""
+    pods_seconds: float = 300.0
+    """Beyond the pods' own grace period, in which they save a last checkpoint."""
 
     objects_seconds: float = 300.0
     """For claim and volume, which wait for their finalizers."""
@@ -37,7 +37,9 @@ class Pace:
     sleep: Callable[[float], None] = time.sleep
 
 
-def wait_until_gone(pace: Pace, limit_seconds: float, look: Callable[[], str | None]) -> None:
+def wait_until_gone(
+    pace: Pace, limit_seconds: float, look: Callable[[], str | None], *, remedy: str
+) -> None:
     """``look`` says what is still there, None once it is gone.
 
     Raises:
@@ -48,7 +50,7 @@ def wait_until_gone(pace: Pace, limit_seconds: float, look: Callable[[], str | N
     while (there := look()) is not None:
         waited = pace.now() - started
         if waited >= limit_seconds:
-            raise StepFailed(f"{there}; gave up after {limit_seconds:.0f} s")
+            raise StepFailed(f"{there}; gave up after {limit_seconds:.0f} s; {remedy}")
         if there != said or pace.now() - said_at >= pace.say_again_seconds:
             logger.info("Waiting, %.0f s so far: %s", waited, there)
             said, said_at = there, pace.now()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,21 @@ class World:
 
     @property
     def stacks(self) -> list[str]:
-        return [s["StackName"] for s in self.client("cloudformation").describe_stacks()["Stacks"]]
+        return list(self.stack_ids)
+
+    @property
+    def stack_ids(self) -> dict[str, str]:
+        stacks = self.client("cloudformation").describe_stacks()["Stacks"]
+        return {stack["StackName"]: stack["StackId"] for stack in stacks}
+
+    def deleted_at(self, stack_id: str) -> datetime:
+        events = self.client("cloudformation").describe_stack_events(StackName=stack_id)
+        deleted: datetime = next(
+            event["Timestamp"]
+            for event in events["StackEvents"]
+            if event["ResourceStatus"] == "DELETE_COMPLETE"
+        )
+        return deleted
 
     def make_stack(self, name: str, *, tag: str = NAME, **changes: Any) -> None:
         group = {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": f"of-{name}"}}
@@ -178,5 +193,9 @@ def pod(name: str, *, owner: tuple[str, str], claim: str | None = "fsx") -> dict
             "name": name,
             "ownerReferences": [{"kind": kind, "name": of, "controller": True}],
         },
-        "spec": {"nodeName": "ip-10-0-1-7.ec2.internal", "volumes": volumes},
+        "spec": {
+            "nodeName": "ip-10-0-1-7.ec2.internal",
+            "volumes": volumes,
+            "terminationGracePeriodSeconds": 30,
+        },
     }

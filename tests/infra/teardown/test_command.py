@@ -15,6 +15,7 @@ CONTEXT = f"arn:aws:eks:us-east-1:{ACCOUNT}:cluster/{NAME}"
 
 
 def test_a_whole_deployment_is_taken_down_and_a_second_run_finds_nothing(world: World) -> None:
+    stack_ids = world.stack_ids
     done = world.run("--yes", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -31,6 +32,8 @@ def test_a_whole_deployment_is_taken_down_and_a_second_run_finds_nothing(world: 
     # moto's cluster is of no stack, so here it outlives its own, and is named.
     assert [item["what"] for item in report["stays"]] == [f"EKS cluster {NAME}"]
     assert world.stacks == []
+    stacks = [step["targets"][0] for step in report["done"] if step["kind"] == "stack"]
+    assert sorted(stacks, key=lambda name: world.deleted_at(stack_ids[name])) == stacks
     assert [pod["metadata"]["name"] for pod in world.cluster["pods"]] == ["coredns-5d"]
     assert world.cluster["persistentvolumeclaims"] == world.cluster["persistentvolumes"] == []
     assert "Waiting" in done.stderr
@@ -89,7 +92,10 @@ def test_an_interrupted_teardown_goes_on_where_it_stopped(world: World) -> None:
         said = next(line for line in process.stderr if line.startswith("Waiting"))
         process.send_signal(signal.SIGINT)
         last = process.stderr.read().splitlines()[-1]
-    assert "2 pods of namespace training (in-job-1-0-x7, in-job-1-1-k2" in said
+    assert (
+        "2 pods of namespace training: in-job-1-0-x7 on ip-10-0-1-7.ec2.internal, in-job-1-1"
+        in said
+    )
     assert process.returncode == 130
     assert last == "infra.teardown: interrupted; run it again to go on"
     assert len(world.stacks) == 6

@@ -88,7 +88,7 @@ def after(step: Step, found: Found) -> Found:
 def test_a_whole_deployment_goes_from_its_jobs_to_its_network() -> None:
     assert [str(step) for step in plan_teardown(SETTINGS, WHOLE)] == [
         "delete jobs training/in-job",
-        "wait until the pods of jobs are gone: training/in-job-0-x, training/in-job-1-x",
+        "wait until 2 pods of jobs are gone: training/in-job-0-x, training/in-job-1-x",
         "delete claim training/fsx",
         "delete volume training-fsx",
         "delete stack steadfast-g5-platform",

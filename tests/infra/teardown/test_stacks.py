@@ -152,7 +152,7 @@ def test_a_wait_says_what_it_waits_for_when_it_changes_and_once_a_minute(
 ) -> None:
     looks = iter(["2 pods"] * 8 + ["1 pod", None])
     with caplog.at_level("INFO", logger="infra.teardown"):
-        wait_until_gone(Clock().pace(), 1000.0, lambda: next(looks))
+        wait_until_gone(Clock().pace(), 1000.0, lambda: next(looks), remedy="")
     assert [record.getMessage() for record in caplog.records] == [
         "Waiting, 0 s so far: 2 pods",
         "Waiting, 60 s so far: 2 pods",
