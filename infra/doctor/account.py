@@ -1,4 +1,4 @@
-"""Whose account this is, and whether region and zones of the deployment can be used in it."""
+"""Whose account this is, and whether it is ready: region, zones, and what CDK needs there."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,10 +8,16 @@ from botocore.exceptions import ClientError
 from infra.aws import Clients, error_code
 from infra.doctor.case import Case
 from infra.doctor.findings import Finding, error, ok
+from infra.doctor.lookups import parameter
 from infra.settings import InfraSettings
 
 CREDENTIALS = "credentials"
 REGION = "region"
+BOOTSTRAP = "CDK bootstrap"
+
+BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
+OLDEST_BOOTSTRAP = 6
+"""Every synthesized template refuses an older one."""
 
 # What EC2 says in a region that the account has not enabled, although the credentials are good.
 _NOT_ENABLED = frozenset({"AuthFailure", "OptInRequired", "UnrecognizedClientException"})
@@ -80,3 +86,17 @@ def judge_region(
             )
         ]
     return [ok(REGION, "enabled, with both zones", settings.region)]
+
+
+def check_bootstrap(case: Case) -> list[Finding]:
+    return [judge_bootstrap(parameter(case.clients, BOOTSTRAP_PARAMETER), case.settings)]
+
+
+def judge_bootstrap(version: str | None, settings: InfraSettings) -> Finding:
+    """``version`` is that of the stack which ``cdk bootstrap`` leaves in a region."""
+    if version is not None and version.isdigit() and int(version) >= OLDEST_BOOTSTRAP:
+        return ok(BOOTSTRAP, "done", f"version {version}")
+    what = "has never been run here" if version is None else "must be run again"
+    target = f"aws://{settings.account}/{settings.region}"
+    remedy = f"run 'node_modules/.bin/cdk bootstrap {target}'"
+    return error(BOOTSTRAP, f"'cdk bootstrap' {what}", f"version {version or 'none'}", remedy)

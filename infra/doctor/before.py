@@ -8,7 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from infra.aws import ERRORS, is_denied, one_line
-from infra.doctor import account, capacity, cluster, file_system, quotas, software
+from infra.doctor import (
+    account,
+    capacity,
+    cluster,
+    endpoints,
+    file_system,
+    quotas,
+    repository,
+    software,
+)
 from infra.doctor.case import Case
 from infra.doctor.findings import Finding, warning
 from infra.doctor.reservations import RESERVATION
@@ -31,6 +40,8 @@ BEFORE = (
         ("ec2:DescribeRegions", "ec2:DescribeAvailabilityZones"),
         account.check_region,
     ),
+    Check(account.BOOTSTRAP, ("ssm:GetParameter",), account.check_bootstrap),
+    Check(endpoints.ENDPOINTS, ("ec2:DescribeVpcEndpointServices",), endpoints.check_endpoints),
     Check(
         capacity.OFFERINGS,
         ("ec2:DescribeInstanceTypeOfferings",),
@@ -85,9 +96,13 @@ BEFORE = (
         file_system.check_change,
     ),
     Check(
-        file_system.BUCKET,
-        ("s3:ListBucket",),
-        file_system.check_bucket,
+        repository.BUCKET,
+        (
+            "s3:ListBucket",
+            "cloudformation:DescribeStackResources",
+            "fsx:DescribeDataRepositoryAssociations",
+        ),
+        repository.check_repository,
     ),
     Check(
         software.IMAGE,

@@ -18,7 +18,6 @@ from infra.settings import InfraSettings
 
 UNCHANGED = "file system change"
 STATE = "file system"
-BUCKET = "data repository"
 
 LUSTRE_VERSION = "2.15"
 """Nodes of Amazon Linux 2023 cannot mount an older one."""
@@ -152,27 +151,3 @@ def judge_state(has: FileSystem | None, settings: InfraSettings) -> list[Finding
             findings.append(error(STATE, "not usable", f"{has.id} {has.lifecycle}", remedy))
     version = f"{has.id}, Lustre {has.lustre_version}"
     return findings or [ok(STATE, f"available, {has.size_gib} GiB", version)]
-
-
-def check_bucket(case: Case) -> list[Finding]:
-    """Nothing where the file has no data repository."""
-    if not case.settings.storage.data_repository:
-        return []
-    bucket = case.settings.storage.data_repository.removeprefix("s3://").split("/", 1)[0]
-    try:
-        region = case.clients("s3").head_bucket(Bucket=bucket).get("BucketRegion")
-    except ClientError as problem:
-        if error_code(problem) not in ("404", "NoSuchBucket"):
-            raise
-        return [judge_bucket(bucket, None, case.settings.region)]
-    return [judge_bucket(bucket, region or case.settings.region, case.settings.region)]
-
-
-def judge_bucket(bucket: str, region: str | None, wanted: str) -> Finding:
-    if region is None:
-        remedy = f"make it: aws s3 mb s3://{bucket} --region {wanted}"
-        return error(BUCKET, "there is no such bucket", bucket, remedy)
-    if region != wanted:
-        what = f"the bucket is in {region}, and FSx needs one in {wanted}"
-        return error(BUCKET, what, bucket, "name a bucket of the deployment's region")
-    return ok(BUCKET, "the bucket exists, in this region", bucket)

@@ -33,6 +33,17 @@ def storage_file_system_id(clients: Clients, settings: InfraSettings) -> str | N
     return None
 
 
+def parameter(clients: Clients, name: str) -> str | None:
+    """The value of a parameter of Systems Manager; None if there is none."""
+    try:
+        value: str = clients("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+    except ClientError as problem:
+        if error_code(problem) != "ParameterNotFound":
+            raise
+        return None
+    return value
+
+
 def running_nodes(clients: Clients, settings: InfraSettings, group: str) -> int:
     """Instances that the group's Auto Scaling group has now."""
     reservations = all_pages(

@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 from infra.aws import Clients, error_code
 from infra.doctor.case import Case
 from infra.doctor.findings import Finding, error, ok, warning
+from infra.doctor.lookups import parameter
 from infra.images import ami_parameter
 from infra.node_groups import NodeGroup
 from infra.settings import PinnedImage
@@ -27,8 +28,8 @@ def check_amis(case: Case) -> list[Finding]:
         if group.ami_id:
             findings.append(judge_ami(name, group, _image(case.clients, group.ami_id)))
         else:
-            parameter = ami_parameter(case.settings.kubernetes_version, group.hardware)
-            findings.append(judge_parameter(name, parameter, _parameter(case.clients, parameter)))
+            key = ami_parameter(case.settings.kubernetes_version, group.hardware)
+            findings.append(judge_parameter(name, key, parameter(case.clients, key)))
     return findings
 
 
@@ -46,12 +47,12 @@ def judge_ami(name: str, group: NodeGroup, image: Mapping[str, Any] | None) -> F
     return ok(AMI, f"{name}: the pinned image exists", f"{group.ami_id} {called}")
 
 
-def judge_parameter(name: str, parameter: str, ami_id: str | None) -> Finding:
+def judge_parameter(name: str, key: str, ami_id: str | None) -> Finding:
     if ami_id is None:
         return error(
             AMI,
             f"{name}: no image is recommended for this version in this region",
-            parameter,
+            key,
             f"choose another kubernetes_version, or pin node_groups.{name}.ami_id",
         )
     return ok(AMI, f"{name}: the recommended image", ami_id)
@@ -123,13 +124,3 @@ def _image(clients: Clients, ami_id: str) -> Mapping[str, Any] | None:
             raise
         return None
     return images[0] if images else None
-
-
-def _parameter(clients: Clients, name: str) -> str | None:
-    try:
-        value: str = clients("ssm").get_parameter(Name=name)["Parameter"]["Value"]
-    except ClientError as problem:
-        if error_code(problem) != "ParameterNotFound":
-            raise
-        return None
-    return value

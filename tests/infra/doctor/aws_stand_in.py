@@ -19,6 +19,13 @@ STANDARD_SUPPORT = {
     "endOfStandardSupportDate": 4_000_000_000,  # in seconds since 1970: the year 2096
 }
 
+PARAMETERS = {
+    "/cdk-bootstrap/hnb659fds/version": "28",
+    "/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/nvidia/recommended/image_id": (
+        "ami-0123456789abcdef0"
+    ),
+}
+
 _STORAGE_STACK = f"""\
 <DescribeStackResourcesResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/">
 <DescribeStackResourcesResult><StackResources><member>
@@ -50,7 +57,6 @@ def aws_stand_in(subnet_id: str) -> Iterator[str]:
         "AWSSimbaAPIService_v20180301.DescribeFileSystems": {
             "FileSystems": [_file_system(subnet_id)]
         },
-        "AmazonSSM.GetParameter": {"Parameter": {"Value": "ami-0123456789abcdef0"}},
     }
     by_path: dict[str, dict[str, Any]] = {
         "/cluster-versions": {"clusterVersions": [STANDARD_SUPPORT]},
@@ -63,10 +69,14 @@ def aws_stand_in(subnet_id: str) -> Iterator[str]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            target = self.headers.get("X-Amz-Target", "")
             if "Action=DescribeStackResources" in body:
                 self._send(200, _STORAGE_STACK.encode())
+            elif target == "AmazonSSM.GetParameter":
+                value = PARAMETERS[json.loads(body)["Name"]]
+                self._answer({"Parameter": {"Value": value}})
             else:
-                self._answer(by_target.get(self.headers.get("X-Amz-Target", "")))
+                self._answer(by_target.get(target))
 
         def _answer(self, value: dict[str, Any] | None) -> None:
             self._send(501 if value is None else 200, json.dumps(value or {}).encode())

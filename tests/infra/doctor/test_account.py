@@ -1,7 +1,15 @@
 """Credentials, region and zones."""
 
+import pytest
+
 from deployment import Deployment
-from infra.doctor.account import check_credentials, check_region, judge_region
+from infra.doctor.account import (
+    check_bootstrap,
+    check_credentials,
+    check_region,
+    judge_bootstrap,
+    judge_region,
+)
 from infra.doctor.case import Case
 from infra.doctor.findings import Level
 from tests.infra.doctor.conftest import NOW
@@ -48,3 +56,26 @@ def test_ec2_refusing_good_credentials_means_the_region_is_not_enabled(
 ) -> None:
     case = Case(stubbed(("ec2", "describe_regions", "AuthFailure")), settings, NOW)
     assert [finding.level for finding in check_region(case)] == [Level.ERROR]
+
+
+def test_an_account_that_cdk_never_saw_comes_with_the_bootstrap(moto_case: Case) -> None:
+    [finding] = check_bootstrap(moto_case)
+    assert (finding.level, finding.what) == (
+        Level.ERROR,
+        "'cdk bootstrap' has never been run here",
+    )
+    assert finding.remedy.endswith("cdk bootstrap aws://123456789012/us-east-1'")
+
+
+def test_a_bootstrap_is_found_by_its_version(moto_case: Case) -> None:
+    name = "/cdk-bootstrap/hnb659fds/version"
+    moto_case.clients("ssm").put_parameter(Name=name, Value="28", Type="String")
+    [finding] = check_bootstrap(moto_case)
+    assert (finding.level, finding.value) == (Level.OK, "version 28")
+
+
+@pytest.mark.parametrize(("version", "level"), [("5", Level.ERROR), ("6", Level.OK)])
+def test_templates_refuse_a_bootstrap_before_version_6(
+    settings: Deployment, version: str, level: Level
+) -> None:
+    assert judge_bootstrap(version, settings).level is level

@@ -137,7 +137,8 @@ def test_a_healthy_deployment_is_reported_whole(
     assert [finding for finding in report["findings"] if finding["level"] != "ok"] == []
     assert (done.returncode, report["ok"], report["deployment"]) == (0, True, "steadfast-p5")
     assert [finding["check"] for finding in report["findings"]] == [
-        *("credentials", "region", "instance type", "vCPU quota", "vCPU quota"),
+        *("credentials", "region", "CDK bootstrap", "interface endpoints", "instance type"),
+        *("vCPU quota", "vCPU quota"),
         *("machine image", "Kubernetes version", "cluster", "FSx quota", "file system change"),
         *("container image", "container image", "file system", "nodes", "nodes", "devices"),
         *("node health", "daemon sets", "daemon sets", "daemon sets", "storage taint"),

@@ -63,7 +63,7 @@ def storage_then_claim() -> Clients:
 
 
 def test_every_check_says_what_it_needs_and_stays_apart_from_the_others() -> None:
-    assert len({check.name for check in BEFORE}) == len(BEFORE) == 11
+    assert len({check.name for check in BEFORE}) == len(BEFORE) == 13
     assert all(":" in action for check in BEFORE for action in check.actions)
 
 
@@ -117,6 +117,7 @@ def test_before_a_deploy_nobody_asks_the_cluster(moto_case: Case, put_kubectl: P
         *[("service-quotas", "get_service_quota", ample)] * 3,
         ("eks", "describe_cluster_versions", {"clusterVersions": [version]}),
         *[("eks", "describe_cluster", "ResourceNotFoundException")] * 2,
+        ("ssm", "get_parameter", {"Parameter": {"Value": "28"}}),
         ("ssm", "get_parameter", {"Parameter": {"Value": "ami-0123456789abcdef0"}}),
     )
 

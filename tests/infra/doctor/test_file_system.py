@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import boto3
 import pytest
 
 from deployment import Deployment
@@ -11,7 +10,6 @@ from infra.doctor.case import Case
 from infra.doctor.file_system import (
     LUSTRE_VERSION,
     FileSystem,
-    check_bucket,
     check_change,
     check_state,
     judge_change,
@@ -149,28 +147,3 @@ def test_a_file_system_that_somebody_deleted_is_an_error(settings: Deployment) -
     case = Case(stubbed(own, ("fsx", "describe_file_systems", "FileSystemNotFound")), settings, NOW)
     [finding] = check_state(case)
     assert (finding.level, finding.remedy) == (Level.ERROR, "deploy steadfast-p5-storage")
-
-
-def with_bucket(case: Case) -> Case:
-    storage = Storage(data_repository="s3://a-bucket/checkpoints/")
-    return replace(case, settings=case.settings.model_copy(update={"storage": storage}))
-
-
-def test_no_data_repository_is_no_finding(moto_case: Case) -> None:
-    assert check_bucket(moto_case) == []
-
-
-def test_a_bucket_that_does_not_exist_is_an_error(moto_case: Case) -> None:
-    [finding] = check_bucket(with_bucket(moto_case))
-    assert (finding.level, finding.value) == (Level.ERROR, "a-bucket")
-
-
-@pytest.mark.parametrize(("region", "level"), [("us-east-1", Level.OK), ("eu-west-1", Level.ERROR)])
-def test_a_bucket_must_be_in_the_deployments_region(
-    moto_case: Case, region: str, level: Level
-) -> None:
-    place = {} if region == "us-east-1" else {"LocationConstraint": region}
-    configuration = {"CreateBucketConfiguration": place} if place else {}
-    boto3.client("s3", region_name=region).create_bucket(Bucket="a-bucket", **configuration)
-    [finding] = check_bucket(with_bucket(moto_case))
-    assert finding.level is level
