@@ -8,7 +8,7 @@ import pytest
 
 from tests.node_repair.conftest import Place
 from tests.node_repair.fake_kubernetes import RECORD_PATH
-from tests.node_repair.worlds import SETTINGS
+from tests.node_repair.worlds import GROUP, SETTINGS
 
 BROKEN = {"condition": "AcceleratedHardwareReady", "status": "False"}
 NODE_1 = "/api/v1/nodes/node-1"
@@ -148,6 +148,22 @@ def test_a_node_that_changed_since_it_was_read_is_left_to_the_next_pass(place: P
     assert "the next pass looks again" in done.stderr
     assert place.kubernetes.patches == []
     assert set(place.states().values()) == {"running"}
+
+
+def test_a_node_that_a_human_took_out_of_its_group_is_not_taken_for_gone(place: Place) -> None:
+    """It still runs, so its pods may still write, though it has lost the tag of its group."""
+    place.break_node(1, condition="Ready", status="Unknown", seconds=400)
+    place.kubernetes.refused[("PATCH", RECORD_PATH)] = 500
+    assert place.run().returncode == 1  # cordoned, and no further
+    place.client("autoscaling").detach_instances(
+        InstanceIds=[place.instance_ids[1]],
+        AutoScalingGroupName=GROUP,
+        ShouldDecrementDesiredCapacity=False,
+    )
+    done = place.run()
+    assert (done.returncode, done.stdout) == (0, "nothing to do\n")
+    assert len(place.kubernetes.node("node-1")["spec"]["taints"]) == 1
+    assert place.states()[place.instance_ids[1]] == "running"
 
 
 @pytest.mark.parametrize(
