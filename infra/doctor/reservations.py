@@ -100,14 +100,14 @@ def _wrong_dates(name: str, block: CapacityBlock, facts: Facts, now: datetime) -
         findings.append(error(BLOCK, what, f"nodes must leave by {_when(block.empty_at)}", remedy))
     elif block.starts_at and block.starts_at <= now:
         what = f"{name}: starts_at is in the past, and Auto Scaling refuses such a date"
-        remedy = f"remove {key}.starts_at, and start the nodes by setting the desired capacity"
+        remedy = f"remove {key}.starts_at: without it the nodes start at once"
         findings.append(error(BLOCK, what, _when(block.starts_at), remedy))
     elif block.starts_at and block.starts_at != starts:
         what = f"{name}: starts_at is not when the block starts"
         value = f"file {_when(block.starts_at)}, EC2 {_when(starts)}"
         findings.append(error(BLOCK, what, value, f'set {key}.starts_at to "{_when(starts)}"'))
     elif block.starts_at is None and starts > now:
-        what = f"{name}: the block has not begun, and without starts_at no node will start"
+        what = f"{name}: the block has not begun, and without starts_at nodes are asked for at once"
         findings.append(
             error(BLOCK, what, _when(starts), f'set {key}.starts_at to "{_when(starts)}"')
         )
