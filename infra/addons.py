@@ -19,8 +19,8 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from infra.bootstrap import SYSTEM_LABELS
 from infra.roles import pod_identity_role
-from infra.system_nodes import SYSTEM_LABELS
 
 CNI_SETTINGS = {
     # Card 0 of a p5 has one IP interface, 49 addresses for pods; prefixes make that 784.

@@ -18,6 +18,7 @@ from infra.hardware import InstanceType
 GPU_PRESENT_LABEL = "nvidia.com/gpu.present"
 EFA_PRESENT_LABEL = "vpc.amazonaws.com/efa.present"
 GROUP_LABEL = "steadfast/node-group"
+SYSTEM_LABELS = {"role": "system"}
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 STORAGE_TAINT = {"key": "fsx.csi.aws.com/agent-not-ready", "effect": "NoExecute"}
 """Keeps pods away until the FSx driver runs on the node, which then removes the taint by its key

@@ -9,6 +9,7 @@ import cdk8s
 from cdk8s_plus_35 import k8s
 from constructs import Construct
 
+from infra.bootstrap import SYSTEM_LABELS
 from infra.settings import InfraSettings, NodeRepair
 from node_repair.settings import NAMESPACE, RECORD, SERVICE_ACCOUNT, RepairSettings
 
@@ -162,7 +163,7 @@ def _pod(image: str) -> k8s.PodSpec:
         automount_service_account_token=True,
         enable_service_links=False,
         restart_policy="Never",
-        node_selector={"role": "system"},
+        node_selector=SYSTEM_LABELS,
         security_context=k8s.PodSecurityContext(
             run_as_non_root=True,
             run_as_user=USER_ID,

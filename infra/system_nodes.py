@@ -10,10 +10,9 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
+from infra.bootstrap import SYSTEM_LABELS
 from infra.roles import node_role
 from infra.settings import InfraSettings
-
-SYSTEM_LABELS = {"role": "system"}
 
 ROOT_VOLUME_GIB = 100
 """Room for the trainer's image, which the dataset job runs here; the default of 20 has none."""
