@@ -92,6 +92,7 @@ BEFORE = (
             "cloudformation:DescribeStackResources",
             "fsx:DescribeFileSystems",
             "ec2:DescribeSubnets",
+            "ec2:DescribeVpcs",
         ),
         file_system.check_change,
     ),
@@ -113,7 +114,12 @@ BEFORE = (
 
 FILE_SYSTEM_STATE = Check(
     file_system.STATE,
-    ("cloudformation:DescribeStackResources", "fsx:DescribeFileSystems", "ec2:DescribeSubnets"),
+    (
+        "cloudformation:DescribeStackResources",
+        "fsx:DescribeFileSystems",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeVpcs",
+    ),
     file_system.check_state,
 )
 """Of the checks after a deploy, the one that asks AWS."""

@@ -5,7 +5,6 @@ system. The checkpoints stay on the old one, and the volume and claim in the
 cluster, which cannot be changed, still point to it. So such a change is refused.
 """
 
-import ipaddress
 from dataclasses import dataclass
 
 from botocore.exceptions import ClientError
@@ -29,7 +28,7 @@ class FileSystem:
 
     id: str
     zone: str
-    subnet_cidr: str
+    vpc_cidr: str
     deployment_type: str
     size_gib: int
     throughput_mbps_per_tib: int | None
@@ -49,11 +48,12 @@ def find_file_system(clients: Clients, settings: InfraSettings) -> FileSystem | 
         return None
     facts = answer["FileSystems"][0]
     [subnet] = clients("ec2").describe_subnets(SubnetIds=facts["SubnetIds"])["Subnets"]
+    [vpc] = clients("ec2").describe_vpcs(VpcIds=[subnet["VpcId"]])["Vpcs"]
     lustre = facts["LustreConfiguration"]
     return FileSystem(
         id=file_system_id,
         zone=subnet["AvailabilityZone"],
-        subnet_cidr=subnet["CidrBlock"],
+        vpc_cidr=vpc["CidrBlock"],
         deployment_type=lustre["DeploymentType"],
         size_gib=facts["StorageCapacity"],
         throughput_mbps_per_tib=lustre.get("PerUnitStorageThroughput"),
@@ -78,12 +78,12 @@ def judge_change(has: FileSystem | None, settings: InfraSettings) -> list[Findin
             f"deployed {deployed}, file {wanted}",
             f"set {key} back, or deploy under another name and copy the checkpoints",
         )
-        for what, key, deployed, wanted, kept in (
-            ("zone", "training_zone", has.zone, settings.training_zone, None),
-            ("type", "storage.deployment_type", has.deployment_type, wants.deployment_type, None),
-            ("network", "network.vpc_cidr", has.subnet_cidr, settings.network.vpc_cidr, _is_in),
+        for what, key, deployed, wanted in (
+            ("zone", "training_zone", has.zone, settings.training_zone),
+            ("type", "storage.deployment_type", has.deployment_type, wants.deployment_type),
+            ("network", "network.vpc_cidr", has.vpc_cidr, settings.network.vpc_cidr),
         )
-        if not (kept or str.__eq__)(deployed, wanted)
+        if deployed != wanted
     ]
     findings += _size(has, wants.size_gib)
     # FSx itself changes a throughput and keeps the data; that of SCRATCH_2 is fixed.
@@ -101,10 +101,6 @@ def judge_change(has: FileSystem | None, settings: InfraSettings) -> list[Findin
             )
         )
     return findings or [ok(UNCHANGED, "a deploy keeps it as it is", has.id)]
-
-
-def _is_in(subnet: str, vpc: str) -> bool:
-    return ipaddress.IPv4Network(subnet).subnet_of(ipaddress.IPv4Network(vpc))
 
 
 def _size(has: FileSystem, wanted_gib: int) -> list[Finding]:

@@ -24,7 +24,7 @@ from tests.infra.doctor.stand_ins import FILE_SYSTEM_ID, Answer, resources, stub
 DEPLOYED = FileSystem(
     id=FILE_SYSTEM_ID,
     zone="us-east-1a",
-    subnet_cidr="10.0.64.0/18",
+    vpc_cidr="10.0.0.0/16",
     deployment_type="SCRATCH_2",
     size_gib=1200,
     throughput_mbps_per_tib=None,
@@ -43,7 +43,8 @@ FACTS = {
 
 
 def deployed(zone: str = "us-east-1a", **changes: Any) -> list[Answer]:
-    subnet = {"AvailabilityZone": zone, "CidrBlock": "10.0.64.0/18"}
+    vpc_id = "vpc-0123456789abcdef0"
+    subnet = {"AvailabilityZone": zone, "VpcId": vpc_id}
     return [
         (
             "cloudformation",
@@ -54,6 +55,7 @@ def deployed(zone: str = "us-east-1a", **changes: Any) -> list[Answer]:
         ),
         ("fsx", "describe_file_systems", {"FileSystems": [{**FACTS, **changes}]}),
         ("ec2", "describe_subnets", {"Subnets": [subnet]}),
+        ("ec2", "describe_vpcs", {"Vpcs": [{"CidrBlock": "10.0.0.0/16"}]}),
     ]
 
 
@@ -88,12 +90,10 @@ def test_another_deployment_type_is_refused(settings: Deployment) -> None:
     )
 
 
-def test_addresses_outside_of_the_files_network_are_refused(settings: Deployment) -> None:
-    [finding] = judge_change(replace(DEPLOYED, subnet_cidr="10.9.64.0/18"), settings)
-    assert (finding.level, finding.value) == (
-        Level.ERROR,
-        "deployed 10.9.64.0/18, file 10.0.0.0/16",
-    )
+def test_another_network_is_refused(settings: Deployment) -> None:
+    [finding] = judge_change(replace(DEPLOYED, vpc_cidr="10.0.0.0/17"), settings)
+    assert finding.level is Level.ERROR
+    assert finding.value == "deployed 10.0.0.0/17, file 10.0.0.0/16"
 
 
 @pytest.mark.parametrize(
