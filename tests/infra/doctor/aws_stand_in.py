@@ -49,9 +49,7 @@ def _file_system(subnet_id: str) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def aws_stand_in(subnet_id: str) -> Iterator[str]:
-    """Gives its URL. The file system lies in that subnet."""
+def _handler(subnet_id: str) -> type[BaseHTTPRequestHandler]:
     by_target: dict[str, dict[str, Any]] = {
         "ServiceQuotasV20190624.GetServiceQuota": {"Quota": {"Value": 4000.0}},
         "AWSSimbaAPIService_v20180301.DescribeFileSystems": {
@@ -90,7 +88,13 @@ def aws_stand_in(subnet_id: str) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Says nothing: standard error is the command's."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    return Handler
+
+
+@contextmanager
+def aws_stand_in(subnet_id: str) -> Iterator[str]:
+    """Gives its URL. The file system lies in that subnet."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(subnet_id)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
