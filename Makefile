@@ -6,6 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+CHECKOV := .venv-checkov
 # Node and npm come with the Python packages, so the system needs neither.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # torch warns about a package that NVRx 0.4.1 depends on; nothing for a user to act on.
@@ -61,9 +62,36 @@ synth: setup ## render templates and manifests of DEPLOYMENT=deployments/p5.yaml
 	node_modules/.bin/cdk synth --quiet -c deployment=$(DEPLOYMENT) --output cdk.out
 	$(BIN)/python -m workloads synth --deployment $(DEPLOYMENT) --out dist
 
+.PHONY: doctor
+doctor: setup ## ask AWS whether DEPLOYMENT=deployments/p5.yaml can work, or does
+	$(BIN)/python -m infra.doctor --deployment $(DEPLOYMENT)
+
+.PHONY: deploy
+deploy: doctor ## create or change the cluster of DEPLOYMENT=..., unless the doctor finds errors
+	node_modules/.bin/cdk deploy --all -c deployment=$(DEPLOYMENT) --outputs-file cdk-outputs.json
+
+.PHONY: down
+down: setup ## delete all of DEPLOYMENT=..., in an order in which nothing hangs; asks first
+	$(BIN)/python -m infra.teardown --deployment $(DEPLOYMENT)
+
 .PHONY: test
 test: setup check ## everything that a change must pass: style, types, structure, tests
 	$(BIN)/python -m pytest
+
+.PHONY: test-slow
+test-slow: setup $(CHECKOV)/.installed ## the tests that take minutes: the CDK command line, checkov, mutations
+	$(BIN)/python -m pytest -m slow
+
+$(CHECKOV)/.installed: requirements-checkov.txt requirements-checkov.lock $(VENV)/.installed
+	@echo "Installing checkov into $(CHECKOV)."
+	$(PYTHON) -m venv $(CHECKOV)
+	$(CHECKOV)/bin/python -m pip install --disable-pip-version-check -q \
+	  -r requirements-checkov.txt -c requirements-checkov.lock
+	@touch $@
+
+.PHONY: bench-synth
+bench-synth: setup ## seconds that python app.py takes, for 2 and for 64 nodes
+	$(BIN)/python -m tests.infra.bench_synth
 
 .PHONY: check
 check: lint types ## style, types and the direction of imports
@@ -90,6 +118,10 @@ schema: setup ## rewrite deployments/schema.json, which editors complete from
 lock: setup ## pin what the requirements bring along, as installed now
 	$(BIN)/python -m pip freeze | sed -E 's/^torch==([0-9.]+).*/torch==\1/' > requirements.lock
 	npm install --package-lock-only --no-audit --no-fund
+
+.PHONY: lock-checkov
+lock-checkov: $(CHECKOV)/.installed ## pin what checkov brings along, as installed now
+	$(CHECKOV)/bin/python -m pip freeze > requirements-checkov.lock
 
 NVRX ?= 0.7.0
 .PHONY: test-nvrx
