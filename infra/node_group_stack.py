@@ -14,10 +14,11 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra import launch_template, names
+from infra.accepted import accept_nag
 from infra.base import DeploymentStack
 from infra.bootstrap import ClusterAddress, node_user_data
 from infra.cluster import ClusterStack
-from infra.hardware import InstanceType
+from infra.images import ami_parameter
 from infra.network import NetworkStack
 from infra.node_groups import OnDemand, Reservation
 from infra.roles import node_role
@@ -100,7 +101,7 @@ class NodeGroupStack(DeploymentStack):
         """Has no rolling update: a deploy never restarts a node under a running job."""
         nodes = self._nodes
         desired = nodes_at_creation(nodes)
-        return Group(
+        group = Group(
             self,
             "Group",
             auto_scaling_group_name=settings.auto_scaling_group_name(self._name),
@@ -118,6 +119,8 @@ class NodeGroupStack(DeploymentStack):
                 for key, value in self._tags(settings).items()
             ],
         )
+        accept_nag(group, ["AS3"], reason="Node repair and the doctor watch the nodes themselves.")
+        return group
 
     def _schedule(self, group: autoscaling.CfnAutoScalingGroup) -> None:
         """A block's group grows at its start and is empty before its end, deployed or not."""
@@ -170,12 +173,3 @@ class NodeGroupStack(DeploymentStack):
                 return Template.PlacementProperty(group_name=name)
             case _:
                 return None
-
-
-def ami_parameter(kubernetes_version: str, hardware: InstanceType) -> str:
-    """The public parameter that holds the id of the EKS image for this hardware."""
-    variant = "nvidia" if hardware.num_gpus else "standard"
-    return (
-        f"/aws/service/eks/optimized-ami/{kubernetes_version}/amazon-linux-2023/x86_64/"
-        f"{variant}/recommended/image_id"
-    )
