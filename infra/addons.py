@@ -19,6 +19,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from infra.accepted import accept_nag, managed_policies
 from infra.bootstrap import SYSTEM_LABELS
 from infra.roles import pod_identity_role
 
@@ -89,6 +90,11 @@ class Addons(Construct):
         role = pod_identity_role(self, "CniRole")
         policy = iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKS_CNI_Policy")
         role.add_managed_policy(policy)
+        accept_nag(
+            role,
+            managed_policies("AmazonEKS_CNI_Policy"),
+            reason="What EKS documents for the add-on; AWS keeps the two in step.",
+        )
         return role
 
     def _storage_role(self) -> iam.Role:
@@ -102,4 +108,5 @@ class Addons(Construct):
         role.add_to_policy(
             iam.PolicyStatement(actions=["fsx:DescribeFileSystems"], resources=["*"])
         )
+        accept_nag(role, ["IAM5[Resource::*]"], reason="The one action has no resource type.")
         return role

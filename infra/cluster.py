@@ -17,9 +17,11 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra import names
+from infra.accepted import accept_checkov, accept_nag, managed_policies
 from infra.access import Access
 from infra.addons import Addons
 from infra.base import DeploymentStack
+from infra.kubectl_provider import tame_provider
 from infra.network import NetworkStack
 from infra.repair_access import NodeRepairAccess
 from infra.security import ALL_TRAFFIC, LUSTRE_TRAFFIC, Group, allow_in, allow_out
@@ -27,8 +29,6 @@ from infra.settings import InfraSettings
 from infra.system_nodes import SystemNodeGroup
 
 PRIVATE_SUBNETS = ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS)
-
-LOG_RETENTION_DAYS = 30
 
 KEY_DELETION_DAYS = 7
 """The shortest that KMS allows: a key costs money until then, and its cluster is gone."""
@@ -71,6 +71,7 @@ class ClusterStack(DeploymentStack):
             retention=logs.RetentionDays.ONE_MONTH,
             removal_policy=self.removal_policy,
         )
+        accept_checkov(log_group, ["CKV_AWS_158"], reason="Encrypted by CloudWatch itself.")
         cluster = eks.Cluster(
             self,
             "Cluster",
@@ -91,7 +92,13 @@ class ClusterStack(DeploymentStack):
             output_config_command=False,
             removal_policy=RemovalPolicy.DESTROY,
         )
-        _keep_logs_of_provider_briefly(cluster)
+        accept_nag(
+            cluster.role,
+            managed_policies("AmazonEKSClusterPolicy"),
+            reason="What EKS documents for a cluster; AWS keeps it in step with the service.",
+        )
+        if settings.kubectl_provider:
+            tame_provider(cluster)
         resource = cluster.node.default_child
         assert isinstance(resource, eks.CfnCluster)
         # Said either way: a property that is left out would not lift the protection again.
@@ -139,14 +146,3 @@ def _endpoint_access(settings: InfraSettings) -> eks.EndpointAccess:
     if not cidrs:
         return eks.EndpointAccess.PRIVATE
     return eks.EndpointAccess.PUBLIC_AND_PRIVATE.only_from(*cidrs)
-
-
-def _keep_logs_of_provider_briefly(cluster: eks.Cluster) -> None:
-    """The Lambdas that run kubectl have log groups, which CDK makes and keeps for two years.
-
-    It makes them because of a flag in cdk.json; without it each Lambda makes its
-    own, in no template, for ever. The cluster's removal policy reaches these.
-    """
-    for construct in cluster.node.find_all():
-        if isinstance(construct, logs.CfnLogGroup):
-            construct.retention_in_days = LOG_RETENTION_DAYS

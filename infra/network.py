@@ -13,6 +13,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra import names
+from infra.accepted import accept_checkov
 from infra.base import DeploymentStack
 from infra.endpoints import add_interface_endpoints
 from infra.security import ALL_TRAFFIC, LUSTRE_TRAFFIC, allow_in, allow_out, create_group
@@ -57,14 +58,18 @@ class NetworkStack(DeploymentStack):
 
     def _vpc(self, settings: InfraSettings) -> ec2.Vpc:
         prefix = ipaddress.ip_network(settings.network.vpc_cidr).prefixlen
-        # Encrypted by CloudWatch itself. A key of our own would guard only who talked to whom, and
-        # its policy would have to let the log service in before the group exists.
         flow_logs = logs.LogGroup(
             self,
             "FlowLogs",
             log_group_name=f"/aws/vpc/{settings.name}/flow-logs",
             retention=logs.RetentionDays.ONE_MONTH,
             removal_policy=self.removal_policy,
+        )
+        accept_checkov(
+            flow_logs,
+            ["CKV_AWS_158"],
+            reason="Encrypted by CloudWatch itself. A key of our own would guard only who talked to"
+            " whom, and its policy would have to let the log service in before the group exists.",
         )
         return ec2.Vpc(
             self,

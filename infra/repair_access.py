@@ -9,6 +9,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from infra.accepted import accept_nag
 from infra.roles import pod_identity_role
 from infra.settings import InfraSettings
 from node_repair.settings import NAMESPACE, SERVICE_ACCOUNT
@@ -30,6 +31,7 @@ class NodeRepairAccess(Construct):
                 resources=[self._group_arn(settings, group) for group in settings.node_groups],
             )
         )
+        self._accept_stars(settings, role)
         self.association = eks.CfnPodIdentityAssociation(
             self,
             "Association",
@@ -37,6 +39,16 @@ class NodeRepairAccess(Construct):
             namespace=NAMESPACE,
             service_account=SERVICE_ACCOUNT,
             role_arn=role.role_arn,
+        )
+
+    def _accept_stars(self, settings: InfraSettings, role: iam.Role) -> None:
+        where = f"autoscaling:{settings.region}:{settings.account}:autoScalingGroup"
+        names = [settings.auto_scaling_group_name(group) for group in settings.node_groups]
+        groups = [f"arn:<AWS::Partition>:{where}:*:autoScalingGroupName/{name}" for name in names]
+        accept_nag(
+            role,
+            [f"IAM5[Resource::{resource}]" for resource in ("*", *groups)],
+            reason="Describe actions have no resource type; a group's own id is not known before.",
         )
 
     def _group_arn(self, settings: InfraSettings, group: str) -> str:

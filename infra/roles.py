@@ -3,6 +3,8 @@
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from infra.accepted import accept_nag, managed_policies
+
 
 def node_role(scope: Construct, construct_id: str) -> iam.Role:
     """Join, pull images, be reached by Session Manager. Network and storage rights are pods' own.
@@ -14,12 +16,18 @@ def node_role(scope: Construct, construct_id: str) -> iam.Role:
         "AmazonEC2ContainerRegistryPullOnly",
         "AmazonSSMManagedInstanceCore",
     )
-    return iam.Role(
+    role = iam.Role(
         scope,
         construct_id,
         assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
         managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(n) for n in names],
     )
+    accept_nag(
+        role,
+        managed_policies(*names),
+        reason="What EKS documents for nodes; AWS keeps them in step with the node's software.",
+    )
+    return role
 
 
 def pod_identity_role(scope: Construct, construct_id: str) -> iam.Role:

@@ -1,12 +1,56 @@
 """What linters find in the templates of every shipped deployment: nothing that is not explained."""
 
 import copy
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
 
+import aws_cdk as cdk
 import pytest
+from aws_cdk import aws_iam as iam
+from cdk_nag import AwsSolutionsChecks
 
+from deployment import Deployment, load
+from infra.stacks import build_stacks
 from tests.infra.conftest import Synthesize
 from tests.infra.lint import ACCEPTED_RULES, findings, verdict
-from tests.infra.templates import NAMES, Synthesized
+from tests.infra.templates import NAMES, ROOT, Synthesized
+
+
+def nag_report(deployment: Deployment, folder: Path, *, planted: bool = False) -> dict[str, Any]:
+    """What cdk-nag's pack AwsSolutions finds while the deployment is synthesized."""
+    flags = json.loads((ROOT / "cdk.json").read_text())["context"]
+    context = {**flags, "aws:cdk:disable-asset-staging": True}
+    app = cdk.App(context=context, outdir=str(folder), analytics_reporting=False)
+    stacks = build_stacks(app, deployment)
+    if planted:
+        iam.Role(
+            stacks[0],
+            "Planted",
+            assumed_by=iam.AccountRootPrincipal(),
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("ReadOnlyAccess")],
+        )
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    # Synthesis itself fails on findings; what they are stands in the report.
+    with suppress(RuntimeError):
+        app.synth()
+    [report] = json.loads((folder / "validation-report.json").read_text())["pluginReports"]
+    return cast(dict[str, Any], report)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cdk_nag_finds_nothing_that_is_not_accepted(name: str, tmp_path: Path) -> None:
+    report = nag_report(load(ROOT / "deployments" / f"{name}.yaml"), tmp_path)
+    assert [violation["ruleName"] for violation in report["violations"]] == []
+    assert all(accepted["reason"] for accepted in report["suppressedViolations"])
+
+
+def test_cdk_nag_finds_a_planted_fault(p5: Deployment, tmp_path: Path) -> None:
+    [violation] = nag_report(p5, tmp_path, planted=True)["violations"]
+    assert violation["ruleName"].endswith("aws:policy/ReadOnlyAccess]")
+    [construct] = violation["violatingConstructs"]
+    assert construct["constructPath"] == "steadfast-p5-network/Planted/Resource"
 
 
 @pytest.mark.parametrize("name", NAMES)
