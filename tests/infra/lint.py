@@ -17,20 +17,22 @@ ACCEPTED_RULES = {
     "W3005": "CDK adds a DependsOn for what a reference already says.",
 }
 
+NOT_OFFERED = "E3628"
+"""An instance type that the linter's table does not have for a region. The table ages, and a
+block may offer what the region does not: the doctor asks EC2 instead."""
 
-def findings(synthesized: Synthesized) -> list[str]:
+
+def findings(synthesized: Synthesized, *, ignored: tuple[str, ...] = ()) -> list[str]:
     """What cfn-lint finds in the templates of one deployment, one line for each."""
     region = synthesized.deployment.region
     return [
         f"{purpose}: {finding}"
         for purpose, template in synthesized.stacks.items()
-        for finding in verdict(template, region)
+        for finding in verdict(template, region, ignored=(*ACCEPTED_RULES, *ignored))
     ]
 
 
-def verdict(
-    template: Template, region: str, *, ignored: tuple[str, ...] = tuple(ACCEPTED_RULES)
-) -> tuple[str, ...]:
+def verdict(template: Template, region: str, *, ignored: tuple[str, ...]) -> tuple[str, ...]:
     """The id of each rule that the template breaks, and how."""
     return _verdict(json.dumps(template), region, ignored)
 
