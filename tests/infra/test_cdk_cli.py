@@ -1,4 +1,4 @@
-"""The real command line of CDK against the fake account: bootstrap, deploy, destroy.
+"""The real command line of CDK against the fake account: bootstrap, deploy, and both ways back.
 
 What tests/infra/test_create_stacks.py calls in process goes over HTTP here, with the
 order, the assets and the parameters that the command line chooses.
@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import boto3
 import pytest
 
 from tests.fake_aws.account import ACCOUNT
+from tests.infra.teardown import standin_kubectl
+from tests.infra.teardown.conftest import QUICK, cluster_with_a_run
 from tests.infra.templates import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -71,9 +74,53 @@ def p5_file(tmp_path: Path) -> Path:
     return file
 
 
-def cdk(*arguments: str, environment: dict[str, str]) -> None:
+@dataclass(frozen=True)
+class Deployed:
+    """deployments/p5.yaml as `cdk deploy --all` left it in the fake account."""
+
+    endpoint: str
+    environment: dict[str, str]
+    file: Path
+    outputs: dict[str, dict[str, str]]
+
+    @property
+    def stacks(self) -> dict[str, str]:
+        found = self.client("cloudformation").describe_stacks()["Stacks"]
+        return {stack["StackName"]: stack["StackStatus"] for stack in found}
+
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service,
+            REGION,
+            endpoint_url=self.endpoint,
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
+
+    def cdk(self, *arguments: str) -> None:
+        cdk(*arguments, file=self.file, environment=self.environment)
+
+
+@pytest.fixture
+def deployed(endpoint: str, environment: dict[str, str], p5_file: Path, tmp_path: Path) -> Deployed:
+    outputs = tmp_path / "outputs.json"
+    bootstrap = ["bootstrap", f"aws://{ACCOUNT}/{REGION}"]
+    # moto publishes the exports of a stack only where it is not made through a change set.
+    deploy = ["deploy", "--all", "--method", "direct", "--require-approval", "never"]
+    cdk(*bootstrap, file=p5_file, environment=environment)
+    cdk(*deploy, "--outputs-file", str(outputs), file=p5_file, environment=environment)
+    return Deployed(endpoint, environment, p5_file, json.loads(outputs.read_text()))
+
+
+def cdk(*arguments: str, file: Path, environment: dict[str, str]) -> None:
+    app = ["--output", str(file.parent / "out"), "-c", f"deployment={file}"]
+    succeed([str(CDK), *arguments, *app], environment)
+
+
+def succeed(command: list[str], environment: dict[str, str]) -> str:
+    """Standard output of a command that must not fail."""
     done = subprocess.run(
-        [str(CDK), *arguments],
+        command,
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -83,43 +130,42 @@ def cdk(*arguments: str, environment: dict[str, str]) -> None:
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
 
 
-def stacks(endpoint: str) -> dict[str, str]:
-    cloudformation = client("cloudformation", endpoint)
-    return {s["StackName"]: s["StackStatus"] for s in cloudformation.describe_stacks()["Stacks"]}
-
-
-def client(service: str, endpoint: str) -> Any:
-    return boto3.client(
-        service,
-        REGION,
-        endpoint_url=endpoint,
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",
-    )
-
-
-def test_p5_is_deployed_and_destroyed(
-    endpoint: str, environment: dict[str, str], p5_file: Path, tmp_path: Path
-) -> None:
-    app = ["--output", str(tmp_path / "out"), "-c", f"deployment={p5_file}"]
-    outputs = tmp_path / "outputs.json"
-    cdk("bootstrap", f"aws://{ACCOUNT}/{REGION}", *app, environment=environment)
-    # moto publishes the exports of a stack only where it is not made through a change set.
-    deploy = ["deploy", "--all", "--method", "direct", "--require-approval", "never"]
-    cdk(*deploy, "--outputs-file", str(outputs), *app, environment=environment)
-
+def test_p5_is_deployed_and_destroyed(deployed: Deployed) -> None:
     names = ("network", "registry", "storage", "cluster", "nodes-p5", "platform")
     ours = {f"steadfast-p5-{name}": "CREATE_COMPLETE" for name in names}
-    assert stacks(endpoint) == {"CDKToolkit": "CREATE_COMPLETE", **ours}
-    assert "AutoScalingGroupName" in json.loads(outputs.read_text())["steadfast-p5-nodes-p5"]
-    groups = client("autoscaling", endpoint).describe_auto_scaling_groups()["AutoScalingGroups"]
+    assert deployed.stacks == {"CDKToolkit": "CREATE_COMPLETE", **ours}
+    assert "AutoScalingGroupName" in deployed.outputs["steadfast-p5-nodes-p5"]
+    groups = deployed.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
     assert [len(group["Instances"]) for group in groups] == [2]
-    [file_system] = client("fsx", endpoint).describe_file_systems()["FileSystems"]
+    [file_system] = deployed.client("fsx").describe_file_systems()["FileSystems"]
     assert file_system["SubnetIds"] == [groups[0]["VPCZoneIdentifier"]]
 
-    cdk("destroy", "--all", "--force", *app, environment=environment)
-    assert stacks(endpoint) == {"CDKToolkit": "CREATE_COMPLETE"}
-    assert client("fsx", endpoint).describe_file_systems()["FileSystems"] == []
-    assert client("eks", endpoint).list_clusters()["clusters"] == []
+    deployed.cdk("destroy", "--all", "--force")
+    assert_all_is_gone(deployed)
+
+
+def test_what_cdk_deployed_is_taken_down_with_a_run_on_it(
+    deployed: Deployed, tmp_path: Path
+) -> None:
+    kubectl = tmp_path / "bin/kubectl"
+    kubectl.parent.mkdir()
+    kubectl.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{standin_kubectl.__file__}" "$@"\n')
+    kubectl.chmod(0o755)
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster_with_a_run()))
+    environment = {
+        **deployed.environment,
+        "PATH": f"{kubectl.parent}{os.pathsep}{deployed.environment['PATH']}",
+        "STANDIN_CLUSTER": str(tmp_path / "cluster.json"),
+    }
+    command = [sys.executable, "-c", QUICK, "--deployment", str(deployed.file), "--yes"]
+    succeed(command, environment)
+    assert_all_is_gone(deployed)
+
+
+def assert_all_is_gone(deployed: Deployed) -> None:
+    assert deployed.stacks == {"CDKToolkit": "CREATE_COMPLETE"}
+    assert deployed.client("fsx").describe_file_systems()["FileSystems"] == []
+    assert deployed.client("eks").list_clusters()["clusters"] == []
