@@ -2,6 +2,9 @@
 
 import copy
 import json
+import os
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +54,19 @@ def test_cdk_nag_finds_a_planted_fault(p5: Deployment, tmp_path: Path) -> None:
     assert violation["ruleName"].endswith("aws:policy/ReadOnlyAccess]")
     [construct] = violation["violatingConstructs"]
     assert construct["constructPath"] == "steadfast-p5-network/Planted/Resource"
+
+
+@pytest.mark.slow
+def test_the_validation_of_cdk_finds_nothing_that_is_not_accepted(tmp_path: Path) -> None:
+    """As a user runs it: everywhere else in the tests it is off, for the seconds that it takes."""
+    environment = {key: value for key, value in os.environ.items() if key != "CDK_VALIDATION"}
+    context = {"deployment": "deployments/p5.yaml", "aws:cdk:disable-asset-staging": True}
+    environment |= {"CDK_OUTDIR": str(tmp_path), "CDK_CONTEXT_JSON": json.dumps(context)}
+    command = [sys.executable, "app.py"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=100)
+    reports = json.loads((tmp_path / "validation-report.json").read_text())["pluginReports"]
+    assert [r["pluginName"] for r in reports] == ["CloudFormation Validate"]
+    assert [r["violations"] for r in reports] == [[]]
 
 
 @pytest.mark.parametrize("name", NAMES)
