@@ -178,9 +178,10 @@ class InfraSettings(Settings):
     def _reservations_are_in_the_region(self) -> Self:
         for name, group in self.node_groups.items():
             match group.capacity:
-                case Reservation(reservation_group_arn=str(arn)) if (
-                    arn.split(":")[3:5] != [self.region, self.account]
-                ):
+                case Reservation(reservation_group_arn=str(arn)) if arn.split(":")[3:5] != [
+                    self.region,
+                    self.account,
+                ]:
                     raise ValueError(
                         f"node_groups.{name}.capacity.reservation_group_arn {arn!r} is not of "
                         f"region {self.region} and account {self.account}; name one that is"
