@@ -20,7 +20,13 @@ further: a pod may fill the whole file system.
 """
 
 DRIVER = "fsx.csi.aws.com"
-_SHARED = ["ReadWriteMany"]
+FILE_SYSTEM = "lustre"
+_CLAIMED_MODES = ["ReadWriteMany"]
+_VOLUME_MODES = ["ReadWriteMany", "ReadWriteOnce"]
+"""The driver declares fsGroupPolicy ReadWriteOnceWithFSType, so the kubelet gives the root of the
+file system to a pod's fsGroup only if the volume has that mode too, and an fsType. Without, trainers,
+which are not root, could not write. The kubelet mounts by the first mode (csi_mounter.go).
+"""
 
 
 class PlatformChart(cdk8s.Chart):
@@ -44,6 +50,7 @@ class PlatformChart(cdk8s.Chart):
         source = k8s.CsiPersistentVolumeSource(
             driver=DRIVER,
             volume_handle=file_system_id,
+            fs_type=FILE_SYSTEM,
             volume_attributes={"dnsname": dns_name, "mountname": mount_name},
         )
         volume = self._volume(volume_name, claim=claim, source=source)
@@ -76,7 +83,7 @@ class PlatformChart(cdk8s.Chart):
             metadata=k8s.ObjectMeta(name=name),
             spec=k8s.PersistentVolumeSpec(
                 capacity={"storage": k8s.Quantity.from_string(NOMINAL_SIZE)},
-                access_modes=_SHARED,
+                access_modes=_VOLUME_MODES,
                 persistent_volume_reclaim_policy="Retain",
                 storage_class_name="",
                 mount_options=["flock"],
@@ -94,7 +101,7 @@ class PlatformChart(cdk8s.Chart):
             "claim",
             metadata=metadata,
             spec=k8s.PersistentVolumeClaimSpec(
-                access_modes=_SHARED,
+                access_modes=_CLAIMED_MODES,
                 # Empty, not absent: absent means the default class, which makes a second volume.
                 storage_class_name="",
                 volume_name=volume_name,

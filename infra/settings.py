@@ -92,8 +92,9 @@ class NodeRepair(Settings):
     mode: Literal["dry-run", "act"]
     """``dry-run`` only says what it would do."""
 
-    accelerator_seconds: PositiveInt = 120
-    """How long the monitoring agent must have called the GPUs or the fabric broken."""
+    accelerator_seconds: PositiveInt = 600
+    """How long the monitoring agent must have called the GPUs or the fabric broken; EKS waits
+    as long for managed nodes."""
 
     not_ready_seconds: PositiveInt = 300
     """How long a node must have been silent."""
@@ -129,8 +130,8 @@ class InfraSettings(Settings):
     image: Image
     node_repair: NodeRepair | None = None
     namespace: DnsLabel
-    admin_arns: tuple[PrincipalArn, ...] = ()
-    """IAM roles or users with full rights in the cluster. Without any, nobody can use kubectl."""
+    admin_arns: Annotated[tuple[PrincipalArn, ...], Field(min_length=1)]
+    """IAM roles or users with full rights in the cluster. Nobody else can use kubectl."""
 
     submitter_arns: tuple[PrincipalArn, ...] = ()
     """IAM roles or users who may run jobs: the right to edit, in ``namespace`` alone."""
@@ -152,9 +153,9 @@ class InfraSettings(Settings):
     @field_validator("namespace")
     @classmethod
     def _is_its_own_namespace(cls, value: str) -> str:
-        if value == "default" or value.startswith("kube-"):
+        if value in ("default", "node-repair") or value.startswith("kube-"):
             raise ValueError(
-                f"namespace {value!r} belongs to Kubernetes, and the platform stack would delete "
+                f"namespace {value!r} belongs to others, and the platform stack would delete "
                 "it with everything in it; choose a name of your own"
             )
         return value

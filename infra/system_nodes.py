@@ -53,6 +53,10 @@ class SystemNodeGroup(Construct):
             # EKS replaces a broken managed node by itself. Training nodes it leaves alone.
             enable_node_auto_repair=True,
         )
+        resource = self.group.node.default_child
+        assert isinstance(resource, eks.CfnNodegroup)
+        # The L2 leaves it to EKS, which then never upgrades these nodes with their cluster.
+        resource.version = settings.kubernetes_version
 
     def _launch_template(self, settings: InfraSettings) -> ec2.CfnLaunchTemplate:
         tags = [

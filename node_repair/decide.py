@@ -42,15 +42,19 @@ def decide(seen: Seen, settings: RepairSettings, now: datetime) -> Plan:
 
 def fault_of(node: Node, settings: RepairSettings, now: datetime) -> Fault | None:
     """Why the node must be replaced, if it has been broken for long enough."""
+    booted = now - node.created >= timedelta(seconds=settings.boot_seconds)
+    if not booted:
+        # Until its services are up, the monitoring agent may call a healthy GPU broken
+        # (aws/containers-roadmap#2555).
+        return None
     accelerator = node.conditions.get(ACCELERATOR)
     if accelerator and accelerator.status == "False":
         age = now - accelerator.since
         if age > timedelta(seconds=settings.accelerator_seconds):
             return Fault(accelerator.since, _told(ACCELERATOR, accelerator, age))
     ready = node.conditions.get(READY, Condition("Unknown", node.created, "NeverSeen"))
-    booted = now - node.created >= timedelta(seconds=settings.boot_seconds)
     age = now - ready.since
-    if ready.status != "True" and booted and age > timedelta(seconds=settings.not_ready_seconds):
+    if ready.status != "True" and age > timedelta(seconds=settings.not_ready_seconds):
         return Fault(ready.since, _told(READY, ready, age))
     return None
 

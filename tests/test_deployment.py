@@ -109,15 +109,17 @@ def test_a_mistake_is_named_with_its_file_and_remedy(
     assert len(message.splitlines()) == 1
 
 
-@pytest.mark.parametrize("key", sorted(P5.keys() - {"network", "node_repair", "storage"}))
+OPTIONAL = {"network", "node_repair", "storage", "submitter_arns"}
+
+
+@pytest.mark.parametrize("key", sorted(P5.keys() - OPTIONAL))
 def test_a_setting_without_default_is_asked_for_by_name(key: str, tmp_path: Path) -> None:
     values = {name: value for name, value in P5.items() if name != key}
     assert refusal(tmp_path / "p.yaml", values).endswith(f"{key}: is missing; add it")
 
 
 def test_a_deployment_needs_to_say_nothing_of_network_storage_and_repair() -> None:
-    optional = {"network", "node_repair", "storage"}
-    deployment = Deployment.model_validate({k: v for k, v in P5.items() if k not in optional})
+    deployment = Deployment.model_validate({k: v for k, v in P5.items() if k not in OPTIONAL})
     assert deployment.storage.size_gib == 1200
     assert deployment.node_repair is None
 

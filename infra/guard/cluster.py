@@ -7,6 +7,7 @@ from typing import Any
 from infra.bootstrap import EFA_PRESENT_LABEL, GPU_TAINT
 from infra.guard.view import Resource, Templates, text_of
 
+DRIVER = "fsx.csi.aws.com"
 LUSTRE_VERSION = "2.15"
 LUSTRE_PORTS = {(988, 988), (1018, 1023)}
 WORKLOADS = ("Job", "CronJob", "Pod", "Deployment", "StatefulSet")
@@ -21,6 +22,11 @@ def storage_problems(templates: Templates) -> Iterator[str]:
             yield (
                 f"{file_system.where}: Lustre {version} cannot be mounted by Amazon Linux 2023; "
                 f"set {LUSTRE_VERSION} (aws-fsx-csi-driver#437)"
+            )
+        if "Retain" not in str(file_system.whole.get("UpdateReplacePolicy")):
+            yield (
+                f"{file_system.where}: an update that replaces it would delete every checkpoint; "
+                "set UpdateReplacePolicy Retain"
             )
         for reference in file_system.properties["SecurityGroupIds"]:
             group = templates.named_by(reference, file_system.stack)
@@ -85,6 +91,14 @@ def _document(document: dict[str, Any]) -> Iterator[str]:
         case "PersistentVolume":
             if spec.get("persistentVolumeReclaimPolicy") != "Retain":
                 yield "would delete the file system with its claim; set Retain"
+            source = spec.get("csi", {})
+            if source.get("driver") != DRIVER:
+                yield f"is of driver {source.get('driver')!r}; FSx for Lustre is {DRIVER}"
+            if not source.get("fsType") or "ReadWriteOnce" not in spec.get("accessModes", []):
+                yield (
+                    "needs an fsType and ReadWriteOnce beside ReadWriteMany, or no trainer can "
+                    "write to it: the driver's fsGroupPolicy asks for both"
+                )
             if "flock" not in spec.get("mountOptions", []):
                 yield "is mounted without flock, which file locks need"
             if "claimRef" not in spec:

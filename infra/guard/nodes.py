@@ -1,15 +1,18 @@
 """What keeps a training node from starting, joining or being of use, as its templates show it."""
 
 import email
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
-from infra.bootstrap import EFA_PRESENT_LABEL, GPU_PRESENT_LABEL
+from infra import names
+from infra.bootstrap import EFA_PRESENT_LABEL, GPU_PRESENT_LABEL, GPU_TAINT, GROUP_LABEL
+from infra.guard.capacity import capacity_problems
 from infra.guard.interfaces import group_problems, interface_problems
 from infra.guard.view import Resource, Templates, text_of
-from infra.node_groups import NodeGroup, OnDemand, Reservation
+from infra.node_groups import NodeGroup
 
 NODE_CONFIG = "application/node.eks.aws"
 
@@ -22,7 +25,7 @@ def node_problems(stack: str, group: NodeGroup, templates: Templates) -> Iterato
                 *interface_problems(template, group.hardware),
                 *group_problems(template, templates),
                 *_image(template, group, templates),
-                *_placement(template, group),
+                *capacity_problems(template, group, templates),
                 *_metadata(template),
                 *_user_data(template, group, templates),
             ]
@@ -48,6 +51,8 @@ def _subnets(asg: Resource, templates: Templates) -> Iterator[str]:
                 "is in a public subnet, where a node of several interfaces gets no address; "
                 "take a private one (terraform-aws-eks#3533)"
             )
+        elif not _has_way_out(subnet, templates):
+            yield "is in a subnet without a NAT gateway; its nodes could not pull an image"
         for file_system in templates.of_kind("AWS::FSx::FileSystem"):
             homes = file_system.properties["SubnetIds"]
             if [templates.named_by(home, file_system.stack) for home in homes] != [subnet]:
@@ -56,16 +61,22 @@ def _subnets(asg: Resource, templates: Templates) -> Iterator[str]:
 
 def _is_public(subnet: Resource, templates: Templates) -> bool:
     """A subnet is public by its route to an internet gateway, whatever it is called."""
+    return any("GatewayId" in route.properties for route in _routes(subnet, templates))
+
+
+def _has_way_out(subnet: Resource, templates: Templates) -> bool:
+    return any("NatGatewayId" in route.properties for route in _routes(subnet, templates))
+
+
+def _routes(subnet: Resource, templates: Templates) -> Iterator[Resource]:
     tables = [
         templates.named_by(a.properties["RouteTableId"], a.stack)
         for a in templates.of_kind("AWS::EC2::SubnetRouteTableAssociation")
         if templates.named_by(a.properties["SubnetId"], a.stack) == subnet
     ]
-    return any(
-        "GatewayId" in route.properties
-        and templates.named_by(route.properties["RouteTableId"], route.stack) in tables
-        for route in templates.of_kind("AWS::EC2::Route")
-    )
+    for route in templates.of_kind("AWS::EC2::Route"):
+        if templates.named_by(route.properties["RouteTableId"], route.stack) in tables:
+            yield route
 
 
 def _image(template: Resource, group: NodeGroup, templates: Templates) -> Iterator[str]:
@@ -81,18 +92,6 @@ def _image(template: Resource, group: NodeGroup, templates: Templates) -> Iterat
         yield f"image {path!r} is not Amazon Linux 2023, the one whose kernel mounts Lustre here"
     if group.hardware.num_gpus and "/nvidia/" not in path:
         yield f"image {path!r} holds no NVIDIA driver; take the nvidia one (amazon-eks-ami#1817)"
-
-
-def _placement(template: Resource, group: NodeGroup) -> Iterator[str]:
-    placement = template.properties["LaunchTemplateData"].get("Placement")
-    if placement is None or isinstance(group.capacity, OnDemand):
-        return
-    own = group.capacity.placement_group if isinstance(group.capacity, Reservation) else None
-    if own is None or placement != {"GroupName": own}:
-        yield (
-            "has a placement group in which its reservation was not made, so no instance would "
-            "ever start; remove it (terraform-aws-eks#3730)"
-        )
 
 
 def _metadata(template: Resource) -> Iterator[str]:
@@ -111,19 +110,31 @@ def _user_data(template: Resource, group: NodeGroup, templates: Templates) -> It
     spec: dict[str, Any] = yaml.safe_load(configs[0])["spec"]
     for cluster in templates.of_kind("AWS::EKS::Cluster"):
         cidr = cluster.properties["KubernetesNetworkConfig"]["ServiceIpv4Cidr"]
-        if spec["cluster"].get("cidr") != cidr:
-            yield f"NodeConfig says Services are in {spec['cluster'].get('cidr')}, not {cidr}"
-    flags = " ".join(spec.get("kubelet", {}).get("flags", []))
-    wanted = {
+        wanted = {"name": cluster.properties["Name"], "cidr": cidr}
+        for key, value in wanted.items():
+            if (said := spec["cluster"].get(key)) != value:
+                yield f"NodeConfig has the {key} {said!r} and the cluster {value!r}"
+    yield from _kubelet(spec.get("kubelet", {}), template.stack, group)
+    if group.hardware.num_efa and "LimitMEMLOCK=infinity" not in text_of(data):
+        yield "does not lift the limit on locked memory, 64 KiB (aws-ofi-nccl#44)"
+
+
+def _kubelet(kubelet: dict[str, Any], stack: str, group: NodeGroup) -> Iterator[str]:
+    """Labels by which plugins and jobs find the node, and the taint that keeps others away."""
+    flags = " ".join(kubelet.get("flags", []))
+    devices = {
         GPU_PRESENT_LABEL: ("NVIDIA", group.hardware.num_gpus),
         EFA_PRESENT_LABEL: ("EFA", group.hardware.num_efa),
     }
-    for label, (plugin, devices) in wanted.items():
-        if bool(devices) != (f"{label}=true" in flags):
+    for label, (plugin, count) in devices.items():
+        if bool(count) != (f"{label}=true" in flags):
             yield (
-                f"has {devices} devices for the {plugin} plugin and "
-                f"{'no' if devices else 'a'} label {label}, by which that finds its nodes "
-                "(eksctl#8201)"
+                f"has {count} devices for the {plugin} plugin and {'no' if count else 'a'} label "
+                f"{label}, by which that finds its nodes (eksctl#8201)"
             )
-    if group.hardware.num_efa and "LimitMEMLOCK=infinity" not in text_of(data):
-        yield "does not lift the limit on locked memory, 64 KiB (aws-ofi-nccl#44)"
+    label = f"{GROUP_LABEL}={stack.removeprefix(names.nodes(''))}"
+    if label not in re.split("[=,]", flags, maxsplit=1)[-1].split(","):
+        yield f"lacks the label {label}, by which runs find their nodes"
+    tainted = GPU_TAINT in kubelet.get("config", {}).get("registerWithTaints", [])
+    if bool(group.hardware.num_gpus) != tainted:
+        yield f"{'lacks' if not tainted else 'has'} the taint {GPU_TAINT['key']} of GPU nodes"

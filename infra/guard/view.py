@@ -13,6 +13,8 @@ class Resource:
     logical_id: str
     kind: str
     properties: Mapping[str, Any]
+    whole: Mapping[str, Any]
+    """With what stands beside the properties, such as ``UpdateReplacePolicy``."""
 
     @property
     def where(self) -> str:
@@ -58,7 +60,7 @@ class Templates:
 
     def _resource(self, stack: str, logical_id: str) -> Resource:
         found = self.by_stack[stack]["Resources"][logical_id]
-        return Resource(stack, logical_id, found["Type"], found.get("Properties", {}))
+        return Resource(stack, logical_id, found["Type"], found.get("Properties", {}), found)
 
 
 def text_of(value: Any) -> str:

@@ -33,13 +33,16 @@ def policy_of(entry: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nobody_gets_in_whom_the_file_does_not_name(synthesized: Synthesize, name: str) -> None:
-    assert entries(synthesized(name)) == {}
+    deployment = synthesized(name).deployment
+    named = {*deployment.admin_arns, *deployment.submitter_arns}
+    assert set(entries(synthesized(name))) == named
 
 
 def test_administrators_get_the_whole_cluster(
     p5: Deployment, synthesized_as: SynthesizeChanged
 ) -> None:
-    template = synthesized_as(p5.model_copy(update={"admin_arns": (ADA, BEN)}))
+    arns = {"admin_arns": (ADA, BEN), "submitter_arns": ()}
+    template = synthesized_as(p5.model_copy(update=arns))
     assert set(entries(template)) == {ADA, BEN}
     for entry in entries(template).values():
         assert policy_of(entry) == ("AmazonEKSClusterAdminPolicy", {"Type": "cluster"})
@@ -56,8 +59,9 @@ def test_submitters_may_edit_in_the_namespace_of_runs_only(
 def test_one_who_leaves_changes_nobody_elses_entry(
     p5: Deployment, synthesized_as: SynthesizeChanged
 ) -> None:
-    both = synthesized_as(p5.model_copy(update={"admin_arns": (ADA, BEN)}))
-    one = synthesized_as(p5.model_copy(update={"admin_arns": (BEN,)}))
+    alone = p5.model_copy(update={"submitter_arns": ()})
+    both = synthesized_as(alone.model_copy(update={"admin_arns": (ADA, BEN)}))
+    one = synthesized_as(alone.model_copy(update={"admin_arns": (BEN,)}))
     assert entries(one) == {BEN: entries(both)[BEN]}
 
 
@@ -65,7 +69,8 @@ def test_one_who_gets_another_right_keeps_the_entry(
     p5: Deployment, synthesized_as: SynthesizeChanged
 ) -> None:
     before = synthesized_as(p5.model_copy(update={"submitter_arns": (CLEO,)}))
-    after = synthesized_as(p5.model_copy(update={"admin_arns": (CLEO,)}))
+    alone = p5.model_copy(update={"submitter_arns": ()})
+    after = synthesized_as(alone.model_copy(update={"admin_arns": (CLEO,)}))
     assert entries(before)[CLEO]["LogicalId"] == entries(after)[CLEO]["LogicalId"]
 
 

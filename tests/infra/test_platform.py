@@ -108,7 +108,8 @@ def test_the_claim_binds_to_its_volume_and_makes_no_other(
     claim, volume = found["PersistentVolumeClaim"]["spec"], found["PersistentVolume"]
     assert claim["volumeName"] == volume["metadata"]["name"]
     assert claim["storageClassName"] == volume["spec"]["storageClassName"] == ""
-    assert claim["accessModes"] == volume["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim["accessModes"] == ["ReadWriteMany"]
+    assert set(claim["accessModes"]) <= set(volume["spec"]["accessModes"])
 
 
 def test_volume_and_claim_stay_as_they_are_when_the_file_system_grows(p5: Deployment) -> None:
@@ -118,6 +119,17 @@ def test_volume_and_claim_stay_as_they_are_when_the_file_system_grows(p5: Deploy
     assert after == platform_documents(p5, small)
     volume, claim = after[1]["spec"], after[2]["spec"]
     assert claim["resources"]["requests"] == volume["capacity"] == {"storage": "1200Gi"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_kubelet_gives_the_file_system_to_the_group_of_the_trainers(
+    synthesized: Synthesize, name: str
+) -> None:
+    """What kubelet's supportsFSGroup asks for under the driver's ReadWriteOnceWithFSType."""
+    spec = objects(synthesized(name))["PersistentVolume"]["spec"]
+    assert spec["csi"]["fsType"] == "lustre"
+    # The first is the one it mounts by.
+    assert spec["accessModes"] == ["ReadWriteMany", "ReadWriteOnce"]
 
 
 def test_the_volume_is_the_file_system_of_the_storage_stack(synthesized: Synthesize) -> None:

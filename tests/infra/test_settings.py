@@ -55,8 +55,8 @@ def test_an_admin_is_a_role_or_user(p5: Deployment) -> None:
         Deployment.model_validate({**p5.model_dump(), "admin_arns": ["me@example.com"]})
 
 
-@pytest.mark.parametrize("namespace", ["default", "kube-system"])
-def test_a_namespace_of_kubernetes_itself_is_refused(p5: Deployment, namespace: str) -> None:
+@pytest.mark.parametrize("namespace", ["default", "kube-system", "node-repair"])
+def test_a_namespace_of_others_is_refused(p5: Deployment, namespace: str) -> None:
     with pytest.raises(ValidationError, match="choose a name of your own"):
         Deployment.model_validate({**p5.model_dump(), "namespace": namespace})
 

@@ -33,6 +33,13 @@ def test_the_group_runs_the_plain_image_and_lives_with_one_node(
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_system_nodes_are_upgraded_with_their_cluster(synthesized: Synthesize, name: str) -> None:
+    template = synthesized(name)
+    version = template.only("cluster", "AWS::EKS::Cluster")["Version"]
+    assert template.only("cluster", "AWS::EKS::Nodegroup")["Version"] == version
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_root_volume_is_encrypted_and_holds_the_image_of_the_trainer(
     synthesized: Synthesize, name: str
 ) -> None:

@@ -35,12 +35,21 @@ def test_a_broken_accelerator_is_cordoned_recorded_and_terminated_in_this_order(
     [
         node(1),
         node(1, accelerator="False", accelerator_for=120),
+        node(1, accelerator="False", accelerator_for=899, age=899),
         node(1, accelerator="Unknown", accelerator_for=7200),
         node(1, ready="Unknown", ready_for=300),
         node(1, ready="False", ready_for=880, age=890),
         node(1, unschedulable=True),
     ],
-    ids=["well", "broken for 120 s", "unknown", "silent for 300 s", "booting", "cordoned by hand"],
+    ids=[
+        "well",
+        "broken for 120 s",
+        "GPUs not up yet",
+        "unknown",
+        "silent for 300 s",
+        "booting",
+        "cordoned by hand",
+    ],
 )
 def test_a_node_is_left_alone_until_it_is_surely_broken(patient: Node) -> None:
     assert plan(Seen((patient,), instances(patient), {})) == Plan((), ())
@@ -51,7 +60,7 @@ def test_a_node_is_left_alone_until_it_is_surely_broken(patient: Node) -> None:
     [
         node(1, ready="Unknown", ready_for=301),
         node(1, ready="False", ready_for=901, age=901),
-        node(1, accelerator="False", accelerator_for=121, age=200),
+        node(1, accelerator="False", accelerator_for=901, age=901),
     ],
     ids=["silent for 301 s", "never came up", "broken from the start"],
 )

@@ -32,6 +32,11 @@ def default_lustre(templates: Plant) -> None:
     del file_system["FileSystemTypeVersion"]
 
 
+def deleted_on_replacement(templates: Plant) -> None:
+    for resource in templates.stacks["storage"]["Resources"].values():
+        resource["UpdateReplacePolicy"] = "Delete"
+
+
 def inline_rule(templates: Plant) -> None:
     group = templates.resources("network", "AWS::EC2::SecurityGroup")[0]
     group["SecurityGroupIngress"] = [{"IpProtocol": "-1", "SourceSecurityGroupId": "sg-1"}]
@@ -56,6 +61,10 @@ def in_manifest(kind: str, change: Callable[[dict[str, Any]], Any]) -> Callable[
 
 def without(key: str) -> Callable[[dict[str, Any]], Any]:
     return lambda document: document["spec"].pop(key)
+
+
+def source(**changes: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda document: document["spec"]["csi"].update(changes)
 
 
 def becomes_a_job(document: dict[str, Any]) -> None:
@@ -88,9 +97,13 @@ VOLUME, CLAIM = "PersistentVolume", "PersistentVolumeClaim"
         (default_lustre, "storage: FileSystem: Lustre 2.10 cannot be mounted"),
         (lustre_rule_gone("Ingress", 988), "lacks an Ingress rule for its own ports 988"),
         (lustre_rule_gone("Egress", 1018), "lacks an Egress rule for the nodes' ports 988"),
+        (deleted_on_replacement, "would delete every checkpoint"),
         (inline_rule, "names another group inline"),
         (in_manifest(VOLUME, without("persistentVolumeReclaimPolicy")), "set Retain"),
         (in_manifest(VOLUME, without("mountOptions")), "is mounted without flock"),
+        (in_manifest(VOLUME, source(driver="efs.csi.aws.com")), "is of driver 'efs.csi.aws.com'"),
+        (in_manifest(VOLUME, source(fsType="")), "needs an fsType"),
+        (in_manifest(VOLUME, without("accessModes")), "and ReadWriteOnce beside"),
         (in_manifest(VOLUME, without("claimRef")), "any claim could take it"),
         (in_manifest(CLAIM, without("storageClassName")), "makes a second volume"),
         (in_manifest(CLAIM, becomes_a_job), "render it with 'python -m workloads synth' instead"),

@@ -60,6 +60,10 @@ def route_to_the_internet(templates: Plant) -> None:
         route["GatewayId"] = {"Ref": "Gateway"}
 
 
+def no_nat_gateway(templates: Plant) -> None:
+    assert templates.delete("network", "AWS::EC2::Route", lambda p: "NatGatewayId" in p)
+
+
 def another_subnet(templates: Plant) -> None:
     [file_system] = templates.resources("storage", "AWS::FSx::FileSystem")
     file_system["SubnetIds"] = [{"Ref": "Elsewhere"}]
@@ -104,11 +108,22 @@ def in_user_data(old: str, new: str) -> Callable[[Plant], None]:
         (in_user_data("x86_64/nvidia/", "x86_64/standard/"), "holds no NVIDIA driver"),
         (in_user_data("/amazon-linux-2023/", "/amazon-linux-2/"), "is not Amazon Linux 2023"),
         (in_user_data("LimitMEMLOCK=infinity", ""), "does not lift the limit on locked memory"),
-        (in_user_data("172.20.0.0/16", "10.100.0.0/16"), "Services are in 10.100.0.0/16, not 172"),
+        (
+            in_user_data("172.20.0.0/16", "10.100.0.0/16"),
+            "the cidr '10.100.0.0/16' and the cluster '172.20.0.0/16'",
+        ),
         (in_user_data("nvidia.com/gpu.present=true", "a=b"), "no label nvidia.com/gpu.present"),
         (in_user_data("amazonaws.com/efa.present=true", "b=c"), "no label vpc.amazonaws.com/efa"),
         (in_user_data("application/node.eks.aws", "text/plain"), "0 NodeConfig parts"),
         (template(MetadataOptions={"HttpTokens": "optional"}), "pods could take the node's own"),
+        (
+            in_user_data("steadfast/node-group=p5", "steadfast/node-group=p"),
+            "lacks the label stead",
+        ),
+        (in_user_data("key: nvidia.com/gpu", "key: other"), "lacks the taint nvidia.com/gpu"),
+        (in_user_data("name: steadfast-p5", "name: steadfast"), "the name 'steadfast' and"),
+        (template(InstanceType="p5e.48xlarge"), "starts p5e.48xlarge, not the p5.48xlarge"),
+        (no_nat_gateway, "is in a subnet without a NAT gateway"),
         (template(ImageId="ami-00000000"), "image 'ami-00000000' is not Amazon Linux 2023"),
     ],
 )
@@ -129,6 +144,28 @@ def test_a_placement_group_for_a_capacity_block_is_refused(synthesized: Synthesi
     assert "has a placement group in which its reservation was not made" in problem
 
 
+def test_a_block_that_says_no_market_is_refused(synthesized: Synthesize) -> None:
+    templates = plant_in(synthesized("p5-capacity-block"))
+    del templates.launch_template["InstanceMarketOptions"]
+    [problem] = templates.verdict()
+    assert "does not say MarketType capacity-block" in problem
+
+
+def test_a_block_that_names_no_reservation_is_refused(synthesized: Synthesize) -> None:
+    templates = plant_in(synthesized("p5-capacity-block"))
+    del templates.launch_template["CapacityReservationSpecification"]
+    [problem] = templates.verdict()
+    assert "names no reservation" in problem
+
+
+def test_a_block_that_nothing_empties_is_refused(synthesized: Synthesize) -> None:
+    templates = plant_in(synthesized("p5-capacity-block"))
+    kind = "AWS::AutoScaling::ScheduledAction"
+    assert templates.delete(templates.nodes, kind, lambda p: p["MaxSize"] == 0) == 1
+    [problem] = templates.verdict()
+    assert "nothing empties the group" in problem
+
+
 @pytest.mark.parametrize(("named", "num_problems"), [("close", 0), ("elsewhere", 1)])
 def test_a_reservation_is_packed_only_into_its_own_group(
     synthesized: Synthesize, named: str, num_problems: int
@@ -139,6 +176,8 @@ def test_a_reservation_is_packed_only_into_its_own_group(
     )
     group = templates.deployment.node_groups["p5"].model_copy(update={"capacity": capacity})
     deployment = templates.deployment.model_copy(update={"node_groups": {"p5": group}})
+    target = {"CapacityReservationTarget": {"CapacityReservationId": capacity.reservation_id}}
+    templates.launch_template["CapacityReservationSpecification"] = target
     templates.launch_template["Placement"] = {"GroupName": named}
     assert len(Plant(deployment, templates.stacks).verdict()) == num_problems
 
