@@ -67,8 +67,11 @@ doctor: setup ## ask AWS whether DEPLOYMENT=deployments/p5.yaml can work, or doe
 	$(BIN)/python -m infra.doctor --deployment $(DEPLOYMENT)
 
 .PHONY: deploy
-deploy: doctor ## create or change the cluster of DEPLOYMENT=..., unless the doctor finds errors
-	node_modules/.bin/cdk deploy --all -c deployment=$(DEPLOYMENT) --outputs-file cdk-outputs.json
+deploy: setup ## create or change the cluster of DEPLOYMENT=..., unless the doctor finds errors
+	@# What a deploy may mend (nodes that are missing, say) must not forbid it: the phase before, alone.
+	$(BIN)/python -m infra.doctor --deployment $(DEPLOYMENT) --phase before
+	node_modules/.bin/cdk deploy --all -c deployment=$(DEPLOYMENT) --outputs-file cdk-outputs.json \
+	  --require-approval never
 
 .PHONY: down
 down: setup ## delete all of DEPLOYMENT=..., in an order in which nothing hangs; asks first

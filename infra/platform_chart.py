@@ -24,8 +24,9 @@ FILE_SYSTEM = "lustre"
 _CLAIMED_MODES = ["ReadWriteMany"]
 _VOLUME_MODES = ["ReadWriteMany", "ReadWriteOnce"]
 """The driver declares fsGroupPolicy ReadWriteOnceWithFSType, so the kubelet gives the root of the
-file system to a pod's fsGroup only if the volume has that mode too, and an fsType. Without, trainers,
-which are not root, could not write. The kubelet mounts by the first mode (csi_mounter.go).
+file system to a pod's fsGroup only if the volume has that mode too, and an fsType. Trainers,
+which are not root, could not write otherwise. The kubelet mounts by the first mode
+(csi_mounter.go).
 """
 
 
