@@ -12,6 +12,11 @@ Faked, because moto's CloudFormation does not know the type:
 - Custom::AWSCDK-EKS-HelmChart and Custom::AWSCDK-EKS-KubernetesResource (recorded: neither
   helm nor kubectl runs)
 
+Repaired, because moto 5.2.5 has the type and fails on it: AWS::EC2::EIP and AWS::EC2::RouteTable
+(were never deleted), AWS::KMS::Key (its tags), AWS::Lambda::LayerVersion (its Ref),
+AWS::SSM::Parameter (one without a name), and the outputs of a deleted stack. Amazon's public
+parameters for node images hold the id of an image that was registered here.
+
 What is not shown by a stack that deploys here: that AWS accepts the values beyond the few rules
 of ``models``, that instances boot and join, and anything that happens inside the cluster.
 """
