@@ -89,6 +89,9 @@ class Found:
     """Of the deployment's namespace."""
 
     pods: tuple[FoundPod, ...] = ()
+    instances: tuple[str, ...] = ()
+    """Training nodes that EC2 has. Looked for only where the cluster is silent."""
+
     claim: bool = False
     volume: bool = False
 
@@ -140,6 +143,14 @@ def belongs(settings: InfraSettings, stack_name: str) -> bool:
     return purpose != stack_name and (
         purpose in _consumers_first(settings) or purpose.startswith(NODES_PREFIX)
     )
+
+
+def scaling_groups(settings: InfraSettings, stacks: Iterable[FoundStack]) -> list[str]:
+    """Auto Scaling groups of all training nodes, of those that have left the file as well."""
+    purposes = [stack.name.removeprefix(f"{settings.name}-") for stack in stacks]
+    removed = [p.removeprefix(NODES_PREFIX) for p in purposes if p.startswith(NODES_PREFIX)]
+    groups = dict.fromkeys([*settings.node_groups, *removed])
+    return [settings.auto_scaling_group_name(group) for group in groups]
 
 
 def still_mounted(settings: InfraSettings, pods: Iterable[FoundPod]) -> str | None:
@@ -203,10 +214,16 @@ def _in_other_hands(settings: InfraSettings, stacks: Iterable[FoundStack]) -> st
 
 
 def _cannot_be_seen(settings: InfraSettings, found: Found) -> str | None:
-    """Without training nodes and platform nothing can train, and claim and volume are past."""
-    if found.cluster is not Answer.SILENT:
+    """Where no training node runs, no training pod can mount anything, seen or not."""
+    if found.cluster is not Answer.SILENT or not found.instances:
         return None
-    purposes = [stack.name.removeprefix(f"{settings.name}-") for stack in found.stacks]
-    if any(p == names.PLATFORM or p.startswith(NODES_PREFIX) for p in purposes):
-        return f"nobody knows what still mounts the file system: {found.why_silent}"
-    return None
+    empty = "; ".join(
+        f"aws autoscaling update-auto-scaling-group --auto-scaling-group-name {group} "
+        f"--min-size 0 --desired-capacity 0 --region {settings.region}"
+        for group in scaling_groups(settings, found.stacks)
+    )
+    return (
+        f"{len(found.instances)} training nodes run ({some_of(found.instances)}), and nobody "
+        f"knows what still mounts the file system: {found.why_silent}; or, if nothing of value "
+        f"runs there, empty the groups and wait until their nodes are gone: {empty}"
+    )

@@ -8,12 +8,15 @@ from typing import Any
 import boto3
 from botocore.exceptions import ClientError
 
+from infra import names
 from infra.aws import ERRORS, LIMITS, error_code, one_line
 from infra.kubectl import Kubectl
 from infra.settings import InfraSettings
 from infra.teardown import cluster as in_cluster
+from infra.teardown.instances import training_instances
 from infra.teardown.plan import Answer, Found, FoundStack, Kind, Step, why_not
 from infra.teardown.stacks import delete_stack, find_stacks
+from infra.teardown.vpc import what_is_in_the_vpc
 from infra.teardown.waiting import Pace, StepFailed
 
 logger = logging.getLogger(__name__)
@@ -62,12 +65,12 @@ class Teardown:
     def carry_out(self, plan: Sequence[Step], found: Found) -> Outcome:
         stacks = {stack.name: stack for stack in found.stacks}
         done: list[Step] = []
-        looked_again = found.cluster is not Answer.ANSWERS
+        looked_again = False
         for step in plan:
             logger.info("Step %d of %d: %s", len(done) + 1, len(plan), step)
             try:
                 if step.kind not in (Kind.JOBS, Kind.PODS) and not looked_again:
-                    in_cluster.refuse_if_mounted(self.settings, self.kubectl)
+                    self._look_again(found)
                     looked_again = True
                 self._take(step, stacks)
             except StepFailed as error:
@@ -89,7 +92,34 @@ class Teardown:
             case Kind.VOLUME:
                 in_cluster.delete_volume(self.settings, self.kubectl, self.pace)
             case Kind.STACK:
-                delete_stack(self.client("cloudformation"), stacks[step.targets[0]], self.pace)
+                self._delete(stacks[step.targets[0]])
+
+    def _delete(self, stack: FoundStack) -> None:
+        cloudformation = self.client("cloudformation")
+        try:
+            delete_stack(cloudformation, stack, self.pace)
+        except StepFailed as error:
+            if stack.name != names.stack_name(self.settings, names.NETWORK):
+                raise
+            held = what_is_in_the_vpc(cloudformation, self.client("ec2"), stack.stack_id)
+            raise StepFailed(f"{error}; {held}") from error
+
+    def _look_again(self, found: Found) -> None:
+        """A pod, or where pods cannot be seen a node, may have come since the plan was made.
+
+        Raises:
+            StepFailed: one has.
+        """
+        match found.cluster:
+            case Answer.ANSWERS:
+                in_cluster.refuse_if_mounted(self.settings, self.kubectl)
+            case Answer.SILENT:
+                try:
+                    came = training_instances(self.client("ec2"), self.settings, found.stacks)
+                except ERRORS as error:
+                    raise StepFailed(one_line(error)) from error
+                if reason := why_not(self.settings, replace(found, instances=came)):
+                    raise StepFailed(reason)
 
     def _check_account(self) -> None:
         account = self.client("sts").get_caller_identity()["Account"]
@@ -110,4 +140,8 @@ class Teardown:
             if error_code(error) == "ResourceNotFoundException":
                 return Found()
             raise
-        return in_cluster.look_inside(self.settings, self.kubectl)
+        inside = in_cluster.look_inside(self.settings, self.kubectl)
+        if inside.cluster is not Answer.SILENT:
+            return inside
+        running = training_instances(self.client("ec2"), self.settings, stacks)
+        return replace(inside, instances=running)

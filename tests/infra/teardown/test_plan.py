@@ -16,6 +16,7 @@ from infra.teardown.plan import (
     Step,
     belongs,
     plan_teardown,
+    scaling_groups,
     why_not,
 )
 from tests.infra.templates import ROOT
@@ -216,21 +217,38 @@ def test_a_pod_that_mounts_nothing_is_in_nobodys_way() -> None:
     assert plan_teardown(SETTINGS, found) == plan_teardown(SETTINGS, WHOLE)
 
 
-@pytest.mark.parametrize(
-    ("left", "refused"),
-    [
-        (["cluster", "nodes-g5"], True),
-        (["cluster", "nodes-old"], True),
-        (["cluster", "platform"], True),
-        (["cluster", "storage", "network"], False),
-    ],
+SILENT = Found(
+    stacks=tuple(stack(purpose) for purpose in USES),
+    cluster=Answer.SILENT,
+    why_silent="i/o timeout; run 'aws eks update-kubeconfig'",
 )
-def test_a_silent_cluster_is_refused_while_it_may_train(left: list[str], refused: bool) -> None:
-    stacks = tuple(stack(purpose) for purpose in left)
-    found = Found(stacks=stacks, cluster=Answer.SILENT, why_silent="i/o timeout; use the VPN")
-    reason = why_not(SETTINGS, found)
-    if refused:
-        assert reason is not None
-        assert reason.endswith("i/o timeout; use the VPN")
-    else:
-        assert reason is None
+
+
+@pytest.mark.parametrize("left", [list(USES), ["cluster", "nodes-g5"], ["platform", "cluster"]])
+def test_a_silent_cluster_without_a_training_node_may_go(left: list[str]) -> None:
+    found = replace(SILENT, stacks=tuple(stack(purpose) for purpose in left))
+    assert why_not(SETTINGS, found) is None
+    assert [step.kind for step in plan_teardown(SETTINGS, found)] == [Kind.STACK] * len(left)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 64])
+def test_a_silent_cluster_with_training_nodes_is_refused_with_both_remedies(
+    num_nodes: int,
+) -> None:
+    instances = tuple(f"i-{index}" for index in range(num_nodes))
+    reason = why_not(SETTINGS, replace(SILENT, instances=instances))
+    assert reason is not None
+    assert reason.startswith(f"{num_nodes} training nodes run (i-0")
+    assert "run 'aws eks update-kubeconfig'" in reason
+    for group in ("steadfast-g5-g5", "steadfast-g5-old"):
+        assert (
+            "aws autoscaling update-auto-scaling-group "
+            f"--auto-scaling-group-name {group} --min-size 0 --desired-capacity 0 "
+            "--region us-east-1"
+        ) in reason
+    assert "\n" not in reason
+    assert len(reason) < 900
+
+
+def test_groups_are_those_of_the_file_and_of_the_stacks_each_once() -> None:
+    assert scaling_groups(SETTINGS, WHOLE.stacks) == ["steadfast-g5-g5", "steadfast-g5-old"]

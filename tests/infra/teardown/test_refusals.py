@@ -8,6 +8,7 @@ import pytest
 
 from infra.teardown.__main__ import main
 from tests.infra.teardown.conftest import ACCOUNT, NAME, World, pod
+from tests.infra.teardown.training_nodes import training_nodes
 
 Refusal = Callable[..., str]
 
@@ -78,9 +79,15 @@ def test_another_volume_of_the_file_system_counts_too(world: World, refusal: Ref
     assert "pod training/viewer of ReplicaSet/viewer mounts the file system" in refusal("--yes")
 
 
-def test_a_cluster_that_does_not_answer_is_refused(world: World, refusal: Refusal) -> None:
+def test_a_silent_cluster_is_refused_while_training_nodes_run(
+    world: World, refusal: Refusal
+) -> None:
     world.change_cluster(silent=True)
-    assert "i/o timeout; run 'aws eks update-kubeconfig --name steadfast-g5" in refusal("--yes")
+    with training_nodes(world, 2):
+        said = refusal("--yes")
+    assert "2 training nodes run (i-" in said
+    assert "i/o timeout; run 'aws eks update-kubeconfig --name steadfast-g5" in said
+    assert f"--auto-scaling-group-name {NAME}-g5 --min-size 0 --desired-capacity 0" in said
 
 
 def test_a_protected_stack_is_refused(world: World, refusal: Refusal) -> None:
