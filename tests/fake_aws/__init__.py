@@ -18,5 +18,5 @@ AWS::SSM::Parameter (one without a name), and the outputs of a deleted stack. Am
 parameters for node images hold the id of an image that was registered here.
 
 What is not shown by a stack that deploys here: that AWS accepts the values beyond the few rules
-of ``models``, that instances boot and join, and anything that happens inside the cluster.
+of the fakes, that instances boot and join, and anything that happens inside the cluster.
 """

@@ -44,6 +44,21 @@ def test_deleting_all_stacks_leaves_nothing(name: str) -> None:
         assert left_behind(account) == before
 
 
+def test_deleting_what_no_shipped_file_asks_for_leaves_nothing(tmp_path: Path) -> None:
+    deployment = in_fake_account("g5")
+    [group] = deployment.node_groups.values()
+    storage = deployment.storage.model_copy(update={"data_repository": "s3://ours/tokens"})
+    changes = {"node_groups": {"one": group, "two": group}, "storage": storage}
+    with account_for(synthesize(deployment.model_copy(update=changes), tmp_path)) as account:
+        before = left_behind(account)
+        account.create_stacks()
+        assert account.unresolved() == []
+        kinds = [fake.kind for fake in Fake.existing]
+        assert kinds.count("AWS::FSx::DataRepositoryAssociation") == 1
+        account.delete_stacks()
+        assert left_behind(account) == before
+
+
 def test_without_the_kubectl_provider_there_are_no_functions(tmp_path: Path) -> None:
     deployment = in_fake_account("g5", kubectl_provider=False)
     with account_for(synthesize(deployment, tmp_path)) as account:
