@@ -19,6 +19,11 @@ BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 OLDEST_BOOTSTRAP = 6
 """Every synthesized template refuses an older one."""
 
+NO_CONTROL_PLANE = frozenset({"use1-az3", "usw1-az2", "cac1-az3"})
+"""Zones, by id, in which EKS takes no subnet of a cluster (EKS User Guide, network requirements).
+
+A zone's name means another zone in another account; its id does not."""
+
 # What EC2 says in a region that the account has not enabled, although the credentials are good.
 _NOT_ENABLED = frozenset({"AuthFailure", "OptInRequired", "UnrecognizedClientException"})
 
@@ -85,7 +90,20 @@ def judge_region(
                 "choose training_zone and second_zone among these",
             )
         ]
-    return [ok(REGION, "enabled, with both zones", settings.region)]
+    ids = {zone["ZoneName"]: zone.get("ZoneId", "") for zone in zones}
+    return [
+        error(
+            REGION,
+            f"EKS takes no control plane in {zone}",
+            f"{key} is zone {ids[zone]}",
+            f"choose another {key}",
+        )
+        for key, zone in (
+            ("training_zone", settings.training_zone),
+            ("second_zone", settings.second_zone),
+        )
+        if ids[zone] in NO_CONTROL_PLANE
+    ] or [ok(REGION, "enabled, with both zones", settings.region)]
 
 
 def check_bootstrap(case: Case) -> list[Finding]:

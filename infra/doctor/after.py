@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 from infra.aws import ERRORS
-from infra.doctor.before import FILE_SYSTEM_STATE, Progress, run_checks
+from infra.doctor.before import ADD_ONS, FILE_SYSTEM_STATE, Progress, run_checks
 from infra.doctor.case import Case
+from infra.doctor.cluster import describe_cluster
 from infra.doctor.findings import Finding, error, warning
+from infra.doctor.kubelets import judge_kubelets
 from infra.doctor.lookups import storage_file_system_id
 from infra.doctor.nodes import (
     judge_counts,
@@ -33,7 +35,7 @@ Judge = Callable[[Cluster], list[Finding]]
 
 def check_after(case: Case, kubectl: Kubectl, progress: Progress) -> list[Finding]:
     """Findings on file system and cluster; one error where the cluster does not answer."""
-    findings = run_checks((FILE_SYSTEM_STATE,), case, progress)
+    findings = run_checks((FILE_SYSTEM_STATE, ADD_ONS), case, progress)
     progress(API)
     seen: dict[str, list[dict[str, Any]]] = {}
     for kind in (NODES, PODS, DAEMON_SETS, CLAIMS, VOLUMES):
@@ -65,6 +67,7 @@ def _judges(case: Case) -> list[tuple[set[str], Judge]]:
         ({NODES}, partial(judge_counts, settings=settings, now=now)),
         ({NODES}, partial(judge_devices, settings=settings)),
         ({NODES}, judge_health),
+        ({NODES}, partial(judge_kubelets, version=_version(case))),
         ({NODES, PODS, DAEMON_SETS}, partial(judge_plugins, settings=settings)),
         ({NODES, PODS}, partial(judge_taints, now=now)),
         (
@@ -73,6 +76,15 @@ def _judges(case: Case) -> list[tuple[set[str], Judge]]:
         ),
         ({NODES, PODS}, partial(judge_terminating, now=now)),
     ]
+
+
+def _version(case: Case) -> str:
+    """The control plane's; the file's where EKS could not be asked."""
+    try:
+        cluster = describe_cluster(case.clients, case.settings) or {}
+    except ERRORS:
+        cluster = {}
+    return str(cluster.get("version", case.settings.kubernetes_version))
 
 
 def _file_system_id(case: Case) -> str | None:

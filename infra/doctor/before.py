@@ -9,11 +9,15 @@ from dataclasses import dataclass
 
 from infra.aws import ERRORS, is_denied, one_line
 from infra.doctor import (
+    access,
     account,
+    addons,
     capacity,
     cluster,
+    dates,
     endpoints,
     file_system,
+    platform,
     quotas,
     repository,
     software,
@@ -40,6 +44,7 @@ BEFORE = (
         ("ec2:DescribeRegions", "ec2:DescribeAvailabilityZones"),
         account.check_region,
     ),
+    Check(access.ACCESS, ("iam:GetRole", "iam:GetUser"), access.check_access),
     Check(account.BOOTSTRAP, ("ssm:GetParameter",), account.check_bootstrap),
     Check(endpoints.ENDPOINTS, ("ec2:DescribeVpcEndpointServices",), endpoints.check_endpoints),
     Check(
@@ -65,6 +70,7 @@ BEFORE = (
         ),
         capacity.check_reservations,
     ),
+    Check(dates.DATES, ("autoscaling:DescribeAutoScalingGroups",), dates.check_dates),
     Check(
         software.AMI,
         ("ssm:GetParameter", "ec2:DescribeImages"),
@@ -73,9 +79,10 @@ BEFORE = (
     Check(software.KUBERNETES, ("eks:DescribeClusterVersions",), software.check_version),
     Check(
         cluster.UPGRADE,
-        ("eks:DescribeCluster",),
+        ("eks:DescribeCluster", "ec2:DescribeSubnets"),
         cluster.check_upgrade,
     ),
+    Check(platform.PLATFORM, ("cloudformation:DescribeStacks",), platform.check_platform),
     Check(
         quotas.FSX,
         (
@@ -122,7 +129,9 @@ FILE_SYSTEM_STATE = Check(
     ),
     file_system.check_state,
 )
-"""Of the checks after a deploy, the one that asks AWS."""
+"""Like ``ADD_ONS`` a check after a deploy that asks AWS."""
+
+ADD_ONS = Check(addons.ADDONS, ("eks:ListAddons", "eks:DescribeAddon"), addons.check_addons)
 
 
 def run_checks(checks: tuple[Check, ...], case: Case, progress: Progress) -> list[Finding]:

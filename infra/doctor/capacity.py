@@ -1,4 +1,4 @@
-"""Whether EC2 can give the nodes: types offered in the training zone, and what is reserved.
+"""Whether EC2 can give the nodes: types offered in their zones, and what is reserved.
 
 Not covered: on-demand capacity, of which EC2 says only at launch whether it has any.
 """
@@ -19,16 +19,21 @@ OFFERINGS = "instance type"
 
 
 def check_offerings(case: Case) -> list[Finding]:
-    types = sorted({group.instance_type for group in case.settings.node_groups.values()})
+    settings = case.settings
+    types = sorted({group.instance_type for group in settings.node_groups.values()})
+    system = settings.system_nodes.instance_type
     offers = all_pages(
         case.clients("ec2"),
         "describe_instance_type_offerings",
         "InstanceTypeOfferings",
         LocationType="availability-zone",
-        Filters=[{"Name": "instance-type", "Values": types}],
+        Filters=[{"Name": "instance-type", "Values": sorted({*types, system})}],
     )
     zones = [(offer["InstanceType"], offer["Location"]) for offer in offers]
-    return judge_offerings(types, case.settings, zones)
+    return [
+        *judge_offerings(types, settings, zones),
+        judge_system_type(settings, {zone for offered, zone in zones if offered == system}),
+    ]
 
 
 def judge_offerings(
@@ -53,6 +58,17 @@ def judge_offerings(
         what = f"{instance_type} is not offered in {settings.training_zone}"
         findings.append(error(OFFERINGS, what, ", ".join(zones) or "no zone", remedy))
     return findings
+
+
+def judge_system_type(settings: InfraSettings, offered_in: set[str]) -> Finding:
+    """System nodes are spread over both zones, so both must have their type."""
+    system, zones = settings.system_nodes.instance_type, ", ".join(sorted(offered_in)) or "no zone"
+    wanted = (settings.training_zone, settings.second_zone)
+    if missing := [zone for zone in wanted if zone not in offered_in]:
+        what = f"{system} of the system nodes is not offered in {' and '.join(missing)}"
+        remedy = "set system_nodes.instance_type to one that both zones have, such as m6i.xlarge"
+        return error(OFFERINGS, what, zones, remedy)
+    return ok(OFFERINGS, f"{system} of the system nodes is offered in both zones", zones)
 
 
 def check_reservations(case: Case) -> list[Finding]:

@@ -1,6 +1,6 @@
-"""Whether there is a cluster, and whether the file's Kubernetes version can be made of its own."""
+"""Whether there is a cluster, and whether it can become what the file says: version and place."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -25,11 +25,12 @@ def describe_cluster(clients: Clients, settings: InfraSettings) -> Mapping[str, 
 
 
 def check_upgrade(case: Case) -> list[Finding]:
-    return [
-        judge_upgrade(
-            describe_cluster(case.clients, case.settings), case.settings.kubernetes_version
-        )
-    ]
+    cluster = describe_cluster(case.clients, case.settings)
+    findings = [judge_upgrade(cluster, case.settings.kubernetes_version)]
+    if cluster is not None:
+        subnets = cluster.get("resourcesVpcConfig", {}).get("subnetIds", [])
+        findings += judge_place(cluster, _zones_of(case.clients, subnets), case.settings)
+    return findings
 
 
 def judge_upgrade(cluster: Mapping[str, Any] | None, wanted: str) -> Finding:
@@ -56,6 +57,34 @@ def judge_upgrade(cluster: Mapping[str, Any] | None, wanted: str) -> Finding:
         value,
         f'set kubernetes_version to "{reachable}" first',
     )
+
+
+def judge_place(
+    cluster: Mapping[str, Any], zones: Sequence[str], settings: InfraSettings
+) -> list[Finding]:
+    """What can never be changed of a cluster; ``zones`` are those of its subnets."""
+    findings = []
+    if zones and settings.second_zone not in zones:
+        what = "the cluster stays in the zones that it was made in, and EKS refuses another"
+        value = f"deployed {', '.join(sorted(zones))}, file {settings.second_zone}"
+        findings.append(error(UPGRADE, what, value, _set_back("second_zone")))
+    has = cluster.get("kubernetesNetworkConfig", {}).get("serviceIpv4Cidr")
+    if has and has != settings.network.service_cidr:
+        what = "another range for Services would replace the cluster"
+        value = f"deployed {has}, file {settings.network.service_cidr}"
+        findings.append(error(UPGRADE, what, value, _set_back("network.service_cidr")))
+    return findings
+
+
+def _set_back(key: str) -> str:
+    return f"set {key} back, or deploy under another name"
+
+
+def _zones_of(clients: Clients, subnets: Sequence[str]) -> list[str]:
+    if not subnets:
+        return []
+    found = clients("ec2").describe_subnets(SubnetIds=list(subnets))["Subnets"]
+    return [subnet["AvailabilityZone"] for subnet in found]
 
 
 def _minor(version: str) -> int:

@@ -21,16 +21,26 @@ def storage_file_system_id(clients: Clients, settings: InfraSettings) -> str | N
     try:
         resources = clients("cloudformation").describe_stack_resources(StackName=stack)
     except ClientError as problem:
-        # CloudFormation has no code of its own for a stack that does not exist.
-        if error_code(problem) == "ValidationError" and "does not exist" in str(problem):
-            return None
-        raise
+        if not _is_absent(problem):
+            raise
+        return None
     for resource in resources["StackResources"]:
         deleted = resource.get("ResourceStatus") == "DELETE_COMPLETE"
         if resource["ResourceType"] == "AWS::FSx::FileSystem" and not deleted:
             # None while its creation is only just beginning.
             return resource.get("PhysicalResourceId") or None
     return None
+
+
+def stack_status(clients: Clients, stack: str) -> str | None:
+    """Of a stack of CloudFormation, by its name; None if there is none."""
+    try:
+        stacks = clients("cloudformation").describe_stacks(StackName=stack)["Stacks"]
+    except ClientError as problem:
+        if not _is_absent(problem):
+            raise
+        return None
+    return str(stacks[0]["StackStatus"]) if stacks else None
 
 
 def parameter(clients: Clients, name: str) -> str | None:
@@ -59,3 +69,8 @@ def running_nodes(clients: Clients, settings: InfraSettings, group: str) -> int:
         ],
     )
     return sum(len(reservation["Instances"]) for reservation in reservations)
+
+
+def _is_absent(problem: ClientError) -> bool:
+    # CloudFormation has no code of its own for a stack that does not exist.
+    return error_code(problem) == "ValidationError" and "does not exist" in str(problem)

@@ -14,6 +14,10 @@ Facts = Mapping[str, Any]
 """One capacity reservation, as EC2's DescribeCapacityReservations gives it. A block is one too."""
 
 
+def when(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
 def judge_reservation(
     name: str, group: NodeGroup, found: Sequence[Facts], *, zone: str, own: int
 ) -> list[Finding]:
@@ -82,34 +86,27 @@ def judge_block(
     wrong += _wrong_dates(name, block, facts, now)
     if facts["TotalInstanceCount"] < group.all_nodes:
         wrong.append(_too_few(BLOCK, name, group, facts["TotalInstanceCount"]))
-    dates = f"{_when(facts['StartDate'])} to {_when(facts['EndDate'])}, {facts['State']}"
+    dates = f"{when(facts['StartDate'])} to {when(facts['EndDate'])}, {facts['State']}"
     return wrong or [ok(BLOCK, f"{name}: holds {group.all_nodes} {group.instance_type}", dates)]
 
 
 def _wrong_dates(name: str, block: CapacityBlock, facts: Facts, now: datetime) -> list[Finding]:
+    """Against the block's own dates. What has passed is judged in ``dates``."""
     key = f"node_groups.{name}.capacity"
     starts, ends = facts["StartDate"], facts["EndDate"]
     findings = []
     if block.ends_at != ends:
         what = f"{name}: ends_at is not when the block ends"
-        value = f"file {_when(block.ends_at)}, EC2 {_when(ends)}"
-        findings.append(error(BLOCK, what, value, f'set {key}.ends_at to "{_when(ends)}"'))
-    if block.empty_at <= now:
-        what = f"{name}: the block is over, or about to be"
-        remedy = f"buy another block and name it in {key}"
-        findings.append(error(BLOCK, what, f"nodes must leave by {_when(block.empty_at)}", remedy))
-    elif block.starts_at and block.starts_at <= now:
-        what = f"{name}: starts_at is in the past, and Auto Scaling refuses such a date"
-        remedy = f"remove {key}.starts_at: without it the nodes start at once"
-        findings.append(error(BLOCK, what, _when(block.starts_at), remedy))
-    elif block.starts_at and block.starts_at != starts:
+        value = f"file {when(block.ends_at)}, EC2 {when(ends)}"
+        findings.append(error(BLOCK, what, value, f'set {key}.ends_at to "{when(ends)}"'))
+    if block.starts_at and block.starts_at > now and block.starts_at != starts:
         what = f"{name}: starts_at is not when the block starts"
-        value = f"file {_when(block.starts_at)}, EC2 {_when(starts)}"
-        findings.append(error(BLOCK, what, value, f'set {key}.starts_at to "{_when(starts)}"'))
+        value = f"file {when(block.starts_at)}, EC2 {when(starts)}"
+        findings.append(error(BLOCK, what, value, f'set {key}.starts_at to "{when(starts)}"'))
     elif block.starts_at is None and starts > now:
         what = f"{name}: the block has not begun, and without starts_at nodes are asked for at once"
         findings.append(
-            error(BLOCK, what, _when(starts), f'set {key}.starts_at to "{_when(starts)}"')
+            error(BLOCK, what, when(starts), f'set {key}.starts_at to "{when(starts)}"')
         )
     return findings
 
@@ -177,7 +174,7 @@ def _ending(name: str, facts: Facts) -> list[Finding]:
     if not (ends := facts.get("EndDate")):
         return []
     what = f"{name}: the reservation ends, and its nodes then compete for on-demand capacity"
-    return [warning(RESERVATION, what, _when(ends), "extend it, or have the runs end before")]
+    return [warning(RESERVATION, what, when(ends), "extend it, or have the runs end before")]
 
 
 def _absent(check: str, name: str, reservation_id: str | None) -> Finding:
@@ -187,7 +184,3 @@ def _absent(check: str, name: str, reservation_id: str | None) -> Finding:
         reservation_id,
         f"correct node_groups.{name}.capacity.reservation_id",
     )
-
-
-def _when(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")

@@ -59,6 +59,10 @@ def _handler(subnet_id: str) -> type[BaseHTTPRequestHandler]:
     by_path: dict[str, dict[str, Any]] = {
         "/cluster-versions": {"clusterVersions": [STANDARD_SUPPORT]},
         "/clusters/steadfast-p5": {"cluster": {"version": "1.35", "status": "ACTIVE"}},
+        "/clusters/steadfast-p5/addons": {"addons": ["vpc-cni"]},
+        "/clusters/steadfast-p5/addons/vpc-cni": {
+            "addon": {"addonName": "vpc-cni", "status": "ACTIVE"}
+        },
     }
 
     class Handler(BaseHTTPRequestHandler):

@@ -73,6 +73,7 @@ def node(
     allocatable: dict[str, str] | None = None,
     conditions: Sequence[dict[str, str]] = (),
     cordoned: bool = False,
+    kubelet: str = "v1.35.2-eks-1234567",
 ) -> dict[str, Any]:
     return {
         "kind": "Node",
@@ -88,6 +89,7 @@ def node(
         "status": {
             "allocatable": P5_ALLOCATABLE if allocatable is None else allocatable,
             "conditions": [{"type": "Ready", "status": ready}, *conditions],
+            "nodeInfo": {"kubeletVersion": kubelet},
         },
     }
 

@@ -41,6 +41,27 @@ def test_a_zone_that_the_account_does_not_have_is_named(settings: Deployment) ->
     assert (finding.level, finding.what) == (Level.ERROR, "this account has no zone us-east-1b")
 
 
+@pytest.mark.parametrize("zone_id", ["use1-az3", "usw1-az2", "cac1-az3"])
+@pytest.mark.parametrize(
+    ("key", "zone"), [("training_zone", "us-east-1a"), ("second_zone", "us-east-1b")]
+)
+def test_a_zone_without_eks_is_known_by_its_id(
+    settings: Deployment, key: str, zone: str, zone_id: str
+) -> None:
+    ids = {"us-east-1a": "use1-az6", "us-east-1b": "use1-az1", zone: zone_id}
+    zones = [{"ZoneName": each, "ZoneId": ids[each], "State": "available"} for each in ids]
+    [finding] = judge_region(settings, [{"OptInStatus": "opt-in-not-required"}], zones)
+    assert finding.level is Level.ERROR
+    assert finding.what == f"EKS takes no control plane in {zone}"
+    assert (finding.value, finding.remedy) == (f"{key} is zone {zone_id}", f"choose another {key}")
+
+
+def test_ec2_itself_says_which_zone_that_is(moto_case: Case) -> None:
+    settings = moto_case.settings.model_copy(update={"second_zone": "us-east-1e"})
+    [finding] = check_region(Case(moto_case.clients, settings, NOW))
+    assert (finding.level, finding.value) == (Level.ERROR, "second_zone is zone use1-az3")
+
+
 def test_a_region_that_is_not_enabled_is_an_error(settings: Deployment) -> None:
     clients = stubbed(
         ("ec2", "describe_regions", {"Regions": [{"OptInStatus": "not-opted-in"}]}),

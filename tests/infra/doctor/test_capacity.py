@@ -1,4 +1,4 @@
-"""Instance types in zones, reservations, groups of them, and Capacity Blocks."""
+"""Reservations, groups of them, and Capacity Blocks."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deployment import Deployment
-from infra.doctor.capacity import check_offerings, check_reservations
+from infra.doctor.capacity import check_reservations
 from infra.doctor.case import Case
 from infra.doctor.findings import Finding, Level
 from infra.node_groups import NodeGroup
@@ -73,20 +73,6 @@ def found(
 def only(findings: list[Finding]) -> Finding:
     [finding] = findings
     return finding
-
-
-def test_a_type_offered_in_the_training_zone_is_good(moto_case: Case) -> None:
-    assert only(check_offerings(moto_case)).level is Level.OK
-
-
-def test_a_type_offered_elsewhere_comes_with_the_zones_that_have_it(moto_case: Case) -> None:
-    group = NodeGroup.model_validate(
-        {"instance_type": "p4de.24xlarge", "num_nodes": 1, "capacity": {"kind": "on-demand"}}
-    )
-    settings = moto_case.settings.model_copy(update={"node_groups": {"old": group}})
-    finding = only(check_offerings(Case(moto_case.clients, settings, NOW)))
-    assert finding.level is Level.ERROR
-    assert finding.remedy == "set training_zone to one of: us-east-1b, us-east-1c"
 
 
 def test_on_demand_nodes_need_no_reservation(settings: Deployment) -> None:
@@ -207,13 +193,6 @@ def test_a_date_that_is_not_ec2s_is_an_error_with_both(settings: Deployment, key
     assert finding.remedy == f'set node_groups.p5.capacity.{key} to "{right}"'
 
 
-def test_a_start_in_the_past_is_to_be_removed(settings: Deployment) -> None:
-    answer = described(block_facts(State="active"))
-    finding = only(found(settings, BLOCK, answer, now=datetime(2027, 1, 12, tzinfo=UTC)))
-    assert finding.level is Level.ERROR
-    assert finding.remedy.startswith("remove node_groups.p5.capacity.starts_at")
-
-
 def test_a_running_block_needs_no_start(settings: Deployment) -> None:
     capacity = {key: value for key, value in BLOCK.items() if key != "starts_at"}
     answer = described(block_facts(State="active"))
@@ -221,15 +200,6 @@ def test_a_running_block_needs_no_start(settings: Deployment) -> None:
     assert only(found(settings, capacity, answer, now=during)).level is Level.OK
     before = only(found(settings, capacity, described(block_facts())))
     assert before.remedy == 'set node_groups.p5.capacity.starts_at to "2027-01-11T11:30:00Z"'
-
-
-def test_a_block_is_over_45_minutes_before_its_end(settings: Deployment) -> None:
-    capacity = {key: value for key, value in BLOCK.items() if key != "starts_at"}
-    answer = described(block_facts(State="active"))
-    last = datetime(2027, 1, 13, 10, 44, tzinfo=UTC)
-    assert only(found(settings, capacity, answer, now=last)).level is Level.OK
-    over = only(found(settings, capacity, answer, now=last.replace(minute=45)))
-    assert over.what == "p5: the block is over, or about to be"
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ def aws() -> Iterator[dict[str, str]]:
     url = f"http://{host}:{port}"
     try:
         session = boto3.Session("testing", "testing", region_name="us-east-1")
-        ec2, ecr = (session.client(name, endpoint_url=url) for name in ("ec2", "ecr"))
+        ec2, ecr, iam = (session.client(each, endpoint_url=url) for each in ("ec2", "ecr", "iam"))
+        for role in ("platform-engineer", "ml-engineer"):
+            iam.create_role(RoleName=role, AssumeRolePolicyDocument='{"Statement": []}')
         vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
         place = {"VpcId": vpc, "CidrBlock": "10.0.64.0/18", "AvailabilityZone": "us-east-1a"}
         subnet = ec2.create_subnet(**place)["Subnet"]["SubnetId"]
@@ -67,9 +69,11 @@ def aws() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """deployments/p5.yaml in moto's account."""
+    """deployments/p5.yaml in moto's account, with its API open to one network."""
     copy = tmp_path / "p5.yaml"
-    copy.write_text(P5.read_text().replace("111122223333", MOTO_ACCOUNT))
+    opened = "network:\n  public_endpoint_cidrs: [203.0.113.0/24]\n"
+    text = P5.read_text().replace("111122223333", MOTO_ACCOUNT)
+    copy.write_text(text.replace("network:\n", opened, 1))
     return copy
 
 
@@ -137,12 +141,12 @@ def test_a_healthy_deployment_is_reported_whole(
     assert [finding for finding in report["findings"] if finding["level"] != "ok"] == []
     assert (done.returncode, report["ok"], report["deployment"]) == (0, True, "steadfast-p5")
     assert [finding["check"] for finding in report["findings"]] == [
-        *("credentials", "region", "CDK bootstrap", "interface endpoints", "instance type"),
-        *("vCPU quota", "vCPU quota"),
+        *("credentials", "region", "access", "access", "CDK bootstrap", "interface endpoints"),
+        *("instance type", "instance type", "vCPU quota", "vCPU quota"),
         *("machine image", "Kubernetes version", "cluster", "FSx quota", "file system change"),
-        *("container image", "container image", "file system", "nodes", "nodes", "devices"),
-        *("node health", "daemon sets", "daemon sets", "daemon sets", "storage taint"),
-        *("claim", "pods"),
+        *("container image", "container image", "file system", "add-ons", "nodes", "nodes"),
+        *("devices", "node health", "kubelets", "daemon sets", "daemon sets", "daemon sets"),
+        *("storage taint", "claim", "pods"),
     ]
 
 
@@ -154,6 +158,6 @@ def test_one_broken_node_makes_the_exit_status_1(
     path = path_with(write_kubectl(tmp_path, dict(objects)))
     done = run("--deployment", str(file), "--phase", "after", **{**aws, "PATH": path})
     assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "steadfast-p5: 1 error, 0 warnings, 11 ok"
+    assert done.stdout.splitlines()[-1] == "steadfast-p5: 1 error, 0 warnings, 13 ok"
     assert "p5: nodes are missing: 1 of 2 ready" in done.stdout
     assert "doctor: checking cluster API" in done.stderr

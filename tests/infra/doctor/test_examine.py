@@ -59,11 +59,17 @@ def levels(findings: list[Finding]) -> dict[str, Level]:
 
 def storage_then_claim() -> Clients:
     own = resources(("AWS::FSx::FileSystem", FILE_SYSTEM_ID))
-    return stubbed(*deployed(), ("cloudformation", "describe_stack_resources", own))
+    return stubbed(
+        *deployed(),
+        ("eks", "list_addons", {"addons": ["vpc-cni"]}),
+        ("eks", "describe_addon", {"addon": {"addonName": "vpc-cni", "status": "ACTIVE"}}),
+        ("eks", "describe_cluster", {"cluster": {"version": "1.35"}}),
+        ("cloudformation", "describe_stack_resources", own),
+    )
 
 
 def test_every_check_says_what_it_needs_and_stays_apart_from_the_others() -> None:
-    assert len({check.name for check in BEFORE}) == len(BEFORE) == 13
+    assert len({check.name for check in BEFORE}) == len(BEFORE) == 16
     assert all(":" in action for check in BEFORE for action in check.actions)
 
 
@@ -131,7 +137,8 @@ def test_before_a_deploy_nobody_asks_the_cluster(moto_case: Case, put_kubectl: P
     findings = examine(Case(clients, moto_case.settings, NOW), kubectl, Phase.ALL, asked.append)
     assert asked == [check.name for check in BEFORE]
     assert {check for check, level in levels(findings).items() if level is not Level.OK} == {
-        "container image"
+        "access",
+        "container image",
     }
 
 
@@ -147,9 +154,11 @@ def test_a_healthy_cluster_has_no_complaint(settings: Deployment, put_kubectl: P
     findings = check_after(Case(storage_then_claim(), settings, NOW), kubectl, ignore)
     assert levels(findings) == {
         "file system": Level.OK,
+        "add-ons": Level.OK,
         "nodes": Level.OK,
         "devices": Level.OK,
         "node health": Level.OK,
+        "kubelets": Level.OK,
         "daemon sets": Level.OK,
         "storage taint": Level.OK,
         "claim": Level.OK,
@@ -161,7 +170,7 @@ def test_a_cluster_that_does_not_answer_is_one_error_with_a_remedy(
     settings: Deployment, put_kubectl: PutKubectl
 ) -> None:
     kubectl = put_kubectl({"nodes": "Unable to connect to the server: dial tcp: i/o timeout"})
-    storage, finding = check_after(Case(stubbed(*deployed()), settings, NOW), kubectl, ignore)
+    storage, _, finding = check_after(Case(storage_then_claim(), settings, NOW), kubectl, ignore)
     assert storage.level is Level.OK
     assert (finding.level, finding.what) == (Level.ERROR, "the cluster does not answer")
     assert "i/o timeout" in finding.value
@@ -176,6 +185,7 @@ def test_what_a_user_may_not_list_is_a_warning_and_not_a_wrong_verdict(
     findings = check_after(Case(storage_then_claim(), settings, NOW), kubectl, ignore)
     assert levels(findings) == {
         "file system": Level.OK,
+        "add-ons": Level.OK,
         "nodes": Level.WARNING,
         "persistentvolumes": Level.WARNING,
         "claim": Level.WARNING,

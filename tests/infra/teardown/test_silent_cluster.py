@@ -2,11 +2,15 @@
 
 import json
 
+import boto3
 import pytest
 
 from deployment import load
+from infra.kubectl import kubectl_for
 from infra.teardown.instances import training_instances
-from infra.teardown.plan import FoundStack
+from infra.teardown.plan import Answer, Found, FoundStack, Kind, Step
+from infra.teardown.steps import Teardown
+from infra.teardown.waiting import Pace
 from tests.infra.teardown.conftest import NAME, World
 from tests.infra.teardown.training_nodes import training_nodes
 
@@ -25,6 +29,19 @@ def test_an_unreachable_deployment_goes_once_its_groups_are_empty(world: World) 
     assert done.returncode == 0, done.stderr
     assert [step["kind"] for step in json.loads(done.stdout)["done"]] == ["stack"] * 6
     assert world.stacks == []
+
+
+def test_a_node_that_came_after_the_plan_stops_the_first_stack(world: World) -> None:
+    session = boto3.Session("testing", "testing", region_name="us-east-1")
+    settings = load(world.deployment)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("AWS_ENDPOINT_URL", world.endpoint)
+        teardown = Teardown(settings, session, kubectl_for(settings), Pace())
+        silent = Found(stacks=(OLD,), cluster=Answer.SILENT, why_silent="i/o timeout")
+        with training_nodes(world, 1):
+            outcome = teardown.carry_out([Step(Kind.STACK, (OLD.name,))], silent)
+    assert (outcome.done, len(world.stacks)) == ((), 6)
+    assert outcome.reason.startswith("1 training nodes run (i-")
 
 
 @pytest.mark.parametrize("group", [f"{NAME}-g5", f"{NAME}-old"])
