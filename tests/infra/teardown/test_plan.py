@@ -16,7 +16,6 @@ from infra.teardown.plan import (
     Step,
     belongs,
     plan_teardown,
-    scaling_groups,
     why_not,
 )
 from tests.infra.templates import ROOT
@@ -248,7 +247,3 @@ def test_a_silent_cluster_with_training_nodes_is_refused_with_both_remedies(
         ) in reason
     assert "\n" not in reason
     assert len(reason) < 900
-
-
-def test_groups_are_those_of_the_file_and_of_the_stacks_each_once() -> None:
-    assert scaling_groups(SETTINGS, WHOLE.stacks) == ["steadfast-g5-g5", "steadfast-g5-old"]

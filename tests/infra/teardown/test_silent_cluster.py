@@ -8,10 +8,11 @@ import pytest
 from deployment import load
 from infra.kubectl import kubectl_for
 from infra.teardown.instances import training_instances
-from infra.teardown.plan import Answer, Found, FoundStack, Kind, Step
+from infra.teardown.plan import Answer, Found, FoundStack, Kind, Step, scaling_groups
 from infra.teardown.steps import Teardown
 from infra.teardown.waiting import Pace
 from tests.infra.teardown.conftest import NAME, World
+from tests.infra.teardown.test_plan import SETTINGS, WHOLE
 from tests.infra.teardown.training_nodes import training_nodes
 
 OLD = FoundStack(f"{NAME}-nodes-old", "arn:old", "CREATE_COMPLETE", ours=True, protected=False)
@@ -63,3 +64,7 @@ def test_a_stopped_node_may_start_again_so_it_counts(world: World) -> None:
     with training_nodes(world, 1) as nodes:
         world.client("ec2").stop_instances(InstanceIds=nodes)
         assert found(world) == nodes
+
+
+def test_groups_are_those_of_the_file_and_of_the_stacks_each_once() -> None:
+    assert scaling_groups(SETTINGS, WHOLE.stacks) == ["steadfast-g5-g5", "steadfast-g5-old"]
