@@ -9,6 +9,13 @@ from infra.fields import Settings
 
 LARGEST_VPC_PREFIX = 16
 SMALLEST_VPC_PREFIX = 18
+LARGEST_SERVICE_PREFIX = 12
+SMALLEST_SERVICE_PREFIX = 24
+WIDEST_PUBLIC_PREFIX = 8
+
+_RFC_1918 = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+_SHARED = ipaddress.IPv4Network("100.64.0.0/10")
+_LOCAL = tuple(map(ipaddress.IPv4Network, ("127.0.0.0/8", "169.254.0.0/16")))
 
 
 class NetworkSettings(Settings):
@@ -34,7 +41,38 @@ class NetworkSettings(Settings):
     @field_validator("public_endpoint_cidrs")
     @classmethod
     def _are_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(cls._is_a_network(cidr) for cidr in value)
+        return tuple(cls._is_public(cls._is_a_network(cidr)) for cidr in value)
+
+    @classmethod
+    def _is_public(cls, cidr: str) -> str:
+        network = ipaddress.IPv4Network(cidr)
+        if network.prefixlen < WIDEST_PUBLIC_PREFIX:
+            raise ValueError(f"{cidr} lets half the world in; name the networks of your people")
+        if any(network.overlaps(other) for other in (*_RFC_1918, _SHARED, *_LOCAL)):
+            raise ValueError(
+                f"{cidr} is not a public network, which EKS refuses; name the addresses that the "
+                "internet sees you by, or none: the VPC itself always reaches the API"
+            )
+        return cidr
+
+    @model_validator(mode="after")
+    def _networks_are_private(self) -> Self:
+        vpc, services = map(ipaddress.IPv4Network, (self.vpc_cidr, self.service_cidr))
+        if not any(vpc.subnet_of(private) for private in (*_RFC_1918, _SHARED)):
+            raise ValueError(
+                f"vpc_cidr {self.vpc_cidr!r} holds addresses of others; take one such as 10.0.0.0/16"
+            )
+        if not any(services.subnet_of(private) for private in _RFC_1918):
+            raise ValueError(
+                f"service_cidr {self.service_cidr!r} is none that EKS takes; take one inside of "
+                f"{', '.join(map(str, _RFC_1918))}"
+            )
+        if not LARGEST_SERVICE_PREFIX <= services.prefixlen <= SMALLEST_SERVICE_PREFIX:
+            raise ValueError(
+                f"service_cidr {self.service_cidr!r} is a /{services.prefixlen}; take "
+                f"/{LARGEST_SERVICE_PREFIX} to /{SMALLEST_SERVICE_PREFIX}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _networks_fit(self) -> Self:

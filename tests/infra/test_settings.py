@@ -41,6 +41,13 @@ def test_a_capacity_block_takes_no_placement_group() -> None:
     [
         ({"vpc_cidr": "10.0.0.0/20"}, "take /16 to /18"),
         ({"vpc_cidr": "10.0.0.1/16"}, "give a network such as"),
+        ({"vpc_cidr": "8.8.0.0/16"}, "holds addresses of others"),
+        ({"vpc_cidr": "169.254.0.0/16"}, "holds addresses of others"),
+        ({"service_cidr": "8.8.8.0/24"}, "is none that EKS takes"),
+        ({"service_cidr": "10.200.0.0/30"}, "is a /30; take /12 to /24"),
+        ({"service_cidr": "172.16.0.0/11"}, "give a network such as"),
+        ({"public_endpoint_cidrs": ["0.0.0.0/0"]}, "lets half the world in"),
+        ({"public_endpoint_cidrs": ["10.0.0.0/8"]}, "is not a public network"),
         ({"vpc_cidr": "172.20.0.0/16"}, "give Services addresses that the VPC does not use"),
         ({"public_endpoint_cidrs": ["203.0.113.7/24"]}, "give a network such as"),
     ],
