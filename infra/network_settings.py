@@ -60,7 +60,7 @@ class NetworkSettings(Settings):
         vpc, services = map(ipaddress.IPv4Network, (self.vpc_cidr, self.service_cidr))
         if not any(vpc.subnet_of(private) for private in (*_RFC_1918, _SHARED)):
             raise ValueError(
-                f"vpc_cidr {self.vpc_cidr!r} holds addresses of others; take one such as 10.0.0.0/16"
+                f"vpc_cidr {self.vpc_cidr!r} holds addresses of others; take, say, 10.0.0.0/16"
             )
         if not any(services.subnet_of(private) for private in _RFC_1918):
             raise ValueError(
