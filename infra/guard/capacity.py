@@ -26,10 +26,13 @@ def capacity_problems(template: Resource, group: NodeGroup, templates: Templates
 
 def _placement(template: Resource, group: NodeGroup) -> Iterator[str]:
     placement = template.properties["LaunchTemplateData"].get("Placement")
-    if placement is None or isinstance(group.capacity, OnDemand):
+    if isinstance(group.capacity, OnDemand):
         return
     own = group.capacity.placement_group if isinstance(group.capacity, Reservation) else None
-    if own is None or placement != {"GroupName": own}:
+    if placement is None:
+        if own is not None:
+            yield f"lacks the placement group {own!r}, which its reservation was made in"
+    elif own is None or placement != {"GroupName": own}:
         yield (
             "has a placement group in which its reservation was not made, so no instance would "
             "ever start; remove it (terraform-aws-eks#3730)"

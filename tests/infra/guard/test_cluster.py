@@ -22,6 +22,29 @@ def lustre_rule_gone(kind: str, port: int) -> Callable[[Plant], None]:
     return plant
 
 
+def lustre_rules_come_late(kind: str) -> Callable[[Plant], None]:
+    """The same rules, made by the stack of the file system: FSx would look before they are."""
+
+    def plant(templates: Plant) -> None:
+        kind_of_rule = f"AWS::EC2::SecurityGroup{kind}"
+        network = templates.stacks["network"]
+        late = {
+            key: network["Resources"].pop(key)
+            for key, rule in list(network["Resources"].items())
+            if rule["Type"] == kind_of_rule and rule["Properties"].get("FromPort") in (988, 1018)
+        }
+        assert len(late) >= 2
+        for key, rule in late.items():
+            for end, value in rule["Properties"].items():
+                if end.endswith("GroupId"):
+                    name = f"{key}-{end}"
+                    network["Outputs"][name] = {"Value": value, "Export": {"Name": name}}
+                    rule["Properties"][end] = {"Fn::ImportValue": name}
+        templates.stacks["storage"]["Resources"] |= late
+
+    return plant
+
+
 def old_lustre(templates: Plant) -> None:
     [file_system] = templates.resources("storage", "AWS::FSx::FileSystem")
     file_system["FileSystemTypeVersion"] = "2.12"
@@ -37,9 +60,12 @@ def deleted_on_replacement(templates: Plant) -> None:
         resource["UpdateReplacePolicy"] = "Delete"
 
 
-def inline_rule(templates: Plant) -> None:
-    group = templates.resources("network", "AWS::EC2::SecurityGroup")[0]
-    group["SecurityGroupIngress"] = [{"IpProtocol": "-1", "SourceSecurityGroupId": "sg-1"}]
+def inline_rule(direction: str, peer: str) -> Callable[[Plant], None]:
+    def plant(templates: Plant) -> None:
+        group = templates.resources("network", "AWS::EC2::SecurityGroup")[0]
+        group[f"SecurityGroup{direction}"] = [{"IpProtocol": "-1", peer: "sg-1"}]
+
+    return plant
 
 
 def in_manifest(kind: str, change: Callable[[dict[str, Any]], Any]) -> Callable[[Plant], None]:
@@ -67,8 +93,8 @@ def source(**changes: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda document: document["spec"]["csi"].update(changes)
 
 
-def becomes_a_job(document: dict[str, Any]) -> None:
-    document["kind"] = "Job"
+def becomes(kind: str) -> Callable[[dict[str, Any]], Any]:
+    return lambda document: document.update(kind=kind)
 
 
 def in_chart(name: str, **changes: Any) -> Callable[[Plant], None]:
@@ -97,8 +123,11 @@ VOLUME, CLAIM = "PersistentVolume", "PersistentVolumeClaim"
         (default_lustre, "storage: FileSystem: Lustre 2.10 cannot be mounted"),
         (lustre_rule_gone("Ingress", 988), "lacks an Ingress rule for its own ports 988"),
         (lustre_rule_gone("Egress", 1018), "lacks an Egress rule for the nodes' ports 988"),
+        (lustre_rules_come_late("Ingress"), "lacks an Ingress rule for its own ports 988"),
+        (lustre_rules_come_late("Egress"), "lacks an Egress rule for its own ports 988"),
         (deleted_on_replacement, "would delete every checkpoint"),
-        (inline_rule, "names another group inline"),
+        (inline_rule("Ingress", "SourceSecurityGroupId"), "names another group inline"),
+        (inline_rule("Egress", "DestinationSecurityGroupId"), "names another group inline"),
         (in_manifest(VOLUME, without("persistentVolumeReclaimPolicy")), "set Retain"),
         (in_manifest(VOLUME, without("mountOptions")), "is mounted without flock"),
         (in_manifest(VOLUME, source(driver="efs.csi.aws.com")), "is of driver 'efs.csi.aws.com'"),
@@ -106,7 +135,13 @@ VOLUME, CLAIM = "PersistentVolume", "PersistentVolumeClaim"
         (in_manifest(VOLUME, without("accessModes")), "and ReadWriteOnce beside"),
         (in_manifest(VOLUME, without("claimRef")), "any claim could take it"),
         (in_manifest(CLAIM, without("storageClassName")), "makes a second volume"),
-        (in_manifest(CLAIM, becomes_a_job), "render it with 'python -m workloads synth' instead"),
+        *(
+            (
+                in_manifest(CLAIM, becomes(kind)),
+                f"{kind}: runs pods, and CloudFormation cannot wait",
+            )
+            for kind in ("Job", "CronJob", "Pod", "Deployment", "StatefulSet")
+        ),
         (in_chart(EFA, tolerations=[]), "does not tolerate nvidia.com/gpu"),
         (in_chart(EFA, nodeSelector={}), "is not bound to nodes with vpc.amazonaws.com/efa"),
         (in_chart(NVIDIA, mofedEnabled=True), "would hand every RDMA device to every GPU pod"),

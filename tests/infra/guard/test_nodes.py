@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from infra.node_groups import Reservation
 from tests.infra.conftest import Synthesize
 from tests.infra.guard.planted import Plant, plant_in
 from tests.infra.templates import NAMES
@@ -29,6 +28,10 @@ def template(**changes: Any) -> Callable[[Plant], None]:
     return lambda templates: templates.launch_template.update(changes)
 
 
+def metadata(**changes: Any) -> Callable[[Plant], None]:
+    return lambda templates: templates.launch_template["MetadataOptions"].update(changes)
+
+
 def one_efa_less(templates: Plant) -> None:
     templates.launch_template["NetworkInterfaces"].pop()
 
@@ -39,6 +42,19 @@ def self_rule_gone(kind: str) -> Callable[[Plant], None]:
             "network", f"AWS::EC2::SecurityGroup{kind}", lambda p: p["IpProtocol"] == "-1"
         )
         assert gone == 1
+
+    return plant
+
+
+def tcp_only(stack: str, kind: str) -> Callable[[Plant], None]:
+    """EFA is not TCP, and the kubelet's peers are not all either."""
+
+    def plant(templates: Plant) -> None:
+        rules = templates.resources(stack, f"AWS::EC2::SecurityGroup{kind}")
+        everything = [rule for rule in rules if rule["IpProtocol"] == "-1"]
+        assert everything
+        for rule in everything:
+            rule |= {"IpProtocol": "tcp", "FromPort": 0, "ToPort": 65535}
 
     return plant
 
@@ -98,6 +114,10 @@ def in_user_data(old: str, new: str) -> Callable[[Plant], None]:
         (template(SecurityGroupIds=["sg-1"]), "SecurityGroupIds stands beside NetworkInterfaces"),
         (self_rule_gone("Ingress"), "has an Ingress rule for all traffic with itself"),
         (self_rule_gone("Egress"), "has an Egress rule for all traffic with itself"),
+        (tcp_only("network", "Ingress"), "has an Ingress rule for all traffic with itself"),
+        (tcp_only("network", "Egress"), "has an Egress rule for all traffic with itself"),
+        (tcp_only("cluster", "Ingress"), "no rule lets traffic from the cluster's security"),
+        (tcp_only("cluster", "Ingress"), "no rule lets traffic to the cluster's security"),
         (cluster_rules_gone, "no rule lets traffic from the cluster's security group through"),
         (cluster_rules_gone, "no rule lets traffic to the cluster's security group through"),
         (public_subnet, "is in a public subnet"),
@@ -115,14 +135,14 @@ def in_user_data(old: str, new: str) -> Callable[[Plant], None]:
         (in_user_data("nvidia.com/gpu.present=true", "a=b"), "no label nvidia.com/gpu.present"),
         (in_user_data("amazonaws.com/efa.present=true", "b=c"), "no label vpc.amazonaws.com/efa"),
         (in_user_data("application/node.eks.aws", "text/plain"), "0 NodeConfig parts"),
-        (template(MetadataOptions={"HttpTokens": "optional"}), "pods could take the node's own"),
+        (metadata(HttpTokens="optional"), "pods could take the node's own"),
+        (metadata(HttpPutResponseHopLimit=2), "pods could take the node's own"),
         (
             in_user_data("steadfast/node-group=p5", "steadfast/node-group=p"),
             "lacks the label stead",
         ),
         (in_user_data("key: nvidia.com/gpu", "key: other"), "lacks the taint nvidia.com/gpu"),
         (in_user_data("name: steadfast-p5", "name: steadfast"), "the name 'steadfast' and"),
-        (template(InstanceType="p5e.48xlarge"), "starts p5e.48xlarge, not the p5.48xlarge"),
         (no_nat_gateway, "is in a subnet without a NAT gateway"),
         (template(ImageId="ami-00000000"), "image 'ami-00000000' is not Amazon Linux 2023"),
     ],
@@ -137,49 +157,18 @@ def test_a_fault_of_a_node_group_is_refused_by_name(
     assert all(problem.startswith(("nodes-p5", "storage")) for problem in verdict)
 
 
-def test_a_placement_group_for_a_capacity_block_is_refused(synthesized: Synthesize) -> None:
-    templates = plant_in(synthesized("p5-capacity-block"))
-    templates.launch_template["Placement"] = {"GroupName": "close"}
-    [problem] = templates.verdict()
-    assert "has a placement group in which its reservation was not made" in problem
-
-
-def test_a_block_that_says_no_market_is_refused(synthesized: Synthesize) -> None:
-    templates = plant_in(synthesized("p5-capacity-block"))
-    del templates.launch_template["InstanceMarketOptions"]
-    [problem] = templates.verdict()
-    assert "does not say MarketType capacity-block" in problem
-
-
-def test_a_block_that_names_no_reservation_is_refused(synthesized: Synthesize) -> None:
-    templates = plant_in(synthesized("p5-capacity-block"))
-    del templates.launch_template["CapacityReservationSpecification"]
-    [problem] = templates.verdict()
-    assert "names no reservation" in problem
-
-
-def test_a_block_that_nothing_empties_is_refused(synthesized: Synthesize) -> None:
-    templates = plant_in(synthesized("p5-capacity-block"))
-    kind = "AWS::AutoScaling::ScheduledAction"
-    assert templates.delete(templates.nodes, kind, lambda p: p["MaxSize"] == 0) == 1
-    [problem] = templates.verdict()
-    assert "nothing empties the group" in problem
-
-
-@pytest.mark.parametrize(("named", "num_problems"), [("close", 0), ("elsewhere", 1)])
-def test_a_reservation_is_packed_only_into_its_own_group(
-    synthesized: Synthesize, named: str, num_problems: int
+@pytest.mark.parametrize(
+    ("label", "plugin"),
+    [("nvidia.com/gpu.present", "NVIDIA"), ("vpc.amazonaws.com/efa.present", "EFA")],
+)
+def test_a_label_of_devices_that_a_node_does_not_have_is_refused(
+    synthesized: Synthesize, label: str, plugin: str
 ) -> None:
-    templates = plant_in(synthesized("p5"))
-    capacity = Reservation(
-        kind="reservation", reservation_id="cr-0123456789abcdef0", placement_group="close"
-    )
-    group = templates.deployment.node_groups["p5"].model_copy(update={"capacity": capacity})
-    deployment = templates.deployment.model_copy(update={"node_groups": {"p5": group}})
-    target = {"CapacityReservationTarget": {"CapacityReservationId": capacity.reservation_id}}
-    templates.launch_template["CapacityReservationSpecification"] = target
-    templates.launch_template["Placement"] = {"GroupName": named}
-    assert len(Plant(deployment, templates.stacks).verdict()) == num_problems
+    templates = plant_in(synthesized("rehearsal"))
+    own = "steadfast/node-group=cpu"
+    templates.replace_text(templates.nodes, own, f"{own},{label}=true")
+    [problem] = templates.verdict()
+    assert f"has 0 devices for the {plugin} plugin and a label {label}" in problem
 
 
 def test_a_pinned_image_must_be_the_one_that_is_launched(synthesized: Synthesize) -> None:
