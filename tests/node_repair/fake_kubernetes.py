@@ -33,6 +33,9 @@ class FakeKubernetes:
     refused: dict[tuple[str, str], int] = field(default_factory=dict)
     """Method and path to the status that is answered instead."""
 
+    while_listing: Callable[[], Any] = lambda: None
+    """What happens in the world while nodes are read."""
+
     changes_after_listing: bool = False
     """Somebody else changes each node after it was read."""
 
@@ -66,6 +69,7 @@ class FakeKubernetes:
         return self._patch(path, body)
 
     def _page(self, query: dict[str, list[str]]) -> dict[str, Any]:
+        self.while_listing()
         nodes = [o for path, o in sorted(self.objects.items()) if path != RECORD_PATH]
         start = int(query.get("continue", ["0"])[0])
         end = start + int(query["limit"][0])

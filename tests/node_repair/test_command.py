@@ -150,6 +150,18 @@ def test_a_node_that_changed_since_it_was_read_is_left_to_the_next_pass(place: P
     assert set(place.states().values()) == {"running"}
 
 
+def test_an_instance_that_ends_while_nodes_are_read_is_seen_as_gone(place: Place) -> None:
+    """Of what is read twice, EC2's word must be the later one: it decides who may still write."""
+    place.break_node(1, condition="Ready", status="Unknown", seconds=400)
+    ended = place.instance_ids[1]
+    place.kubernetes.while_listing = lambda: place.client("ec2").terminate_instances(
+        InstanceIds=[ended]
+    )
+    done = place.run()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"taint node-1 {ended}: its instance is gone and its pods are not\n"
+
+
 def test_a_node_that_a_human_took_out_of_its_group_is_not_taken_for_gone(place: Place) -> None:
     """It still runs, so its pods may still write, though it has lost the tag of its group."""
     place.break_node(1, condition="Ready", status="Unknown", seconds=400)
