@@ -9,11 +9,13 @@ import pytest
 
 from deployment import Deployment
 from infra.names import purposes
-from tests.infra.conftest import Synthesize
+from infra.settings import Storage
+from tests.infra.conftest import Synthesize, SynthesizeChanged
 from tests.infra.templates import NAMES, Synthesized, synthesize
 
 HOLDS_DATA = {
     "AWS::ECR::Repository",
+    "AWS::FSx::DataRepositoryAssociation",
     "AWS::FSx::FileSystem",
     "AWS::KMS::Key",
     "AWS::Logs::LogGroup",
@@ -21,9 +23,17 @@ HOLDS_DATA = {
 
 
 @pytest.fixture(scope="module")
-def durable(p5: Deployment, tmp_path_factory: pytest.TempPathFactory) -> tuple[Synthesized, Path]:
+def mirrored(p5: Deployment) -> Deployment:
+    """p5 with a bucket that mirrors its file system: a resource of each type that holds data."""
+    return p5.model_copy(update={"storage": Storage(data_repository="s3://our-datasets/tokens")})
+
+
+@pytest.fixture(scope="module")
+def durable(
+    mirrored: Deployment, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Synthesized, Path]:
     folder = tmp_path_factory.mktemp("durable")
-    return synthesize(p5.model_copy(update={"lifetime": "durable"}), folder), folder
+    return synthesize(mirrored.model_copy(update={"lifetime": "durable"}), folder), folder
 
 
 def protected_stacks(folder: Path) -> dict[str, bool]:
@@ -82,6 +92,7 @@ def test_data_of_a_durable_deployment_outlives_its_stacks(
     # Not plain Retain: a first deploy that fails must not leave its file system behind.
     assert kept == {
         "AWS::ECR::Repository": ["RetainExceptOnCreate"] * 2,
+        "AWS::FSx::DataRepositoryAssociation": ["RetainExceptOnCreate"],
         "AWS::FSx::FileSystem": ["RetainExceptOnCreate"],
         "AWS::KMS::Key": ["RetainExceptOnCreate"],
         "AWS::Logs::LogGroup": ["RetainExceptOnCreate"] * 2,
@@ -111,18 +122,18 @@ def test_nothing_of_an_ephemeral_deployment_outlives_its_stacks(
 
 
 def test_another_lifetime_is_a_change_of_every_resource_that_it_keeps_or_lets_go(
-    synthesized: Synthesize, durable: tuple[Synthesized, Path]
+    mirrored: Deployment, synthesized_as: SynthesizeChanged, durable: tuple[Synthesized, Path]
 ) -> None:
     # With the policies alone, CloudFormation would find nothing to update.
     seen = 0
-    for stack, template in synthesized("p5").stacks.items():
+    for stack, template in synthesized_as(mirrored).stacks.items():
         for logical_id, before in template["Resources"].items():
             after = durable[0].stacks[stack]["Resources"][logical_id]
             if before.get("DeletionPolicy") != after.get("DeletionPolicy"):
                 assert {"Key": "lifetime", "Value": "ephemeral"} in before["Properties"]["Tags"]
                 assert {"Key": "lifetime", "Value": "durable"} in after["Properties"]["Tags"]
                 seen += 1
-    assert seen == 6
+    assert seen == 7
 
 
 @pytest.mark.parametrize("name", NAMES)

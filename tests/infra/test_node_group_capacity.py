@@ -57,6 +57,21 @@ def test_the_group_of_a_block_grows_at_its_start_and_is_empty_45_minutes_before_
         assert sizes == (0, num_nodes, num_nodes)
 
 
+def test_the_spares_of_a_block_start_with_the_others(
+    p5: Deployment, synthesized_as: SynthesizeChanged
+) -> None:
+    capacity = {
+        "kind": "capacity-block",
+        "reservation_id": RESERVATION,
+        "starts_at": "2027-01-11T11:30:00Z",
+        "ends_at": "2027-01-13T11:30:00Z",
+    }
+    template = synthesized_as(with_nodes(p5, capacity=capacity, spare_nodes=1))
+    assert group(template)["MaxSize"] == "3"
+    start, end = resizes(template)
+    assert (start["DesiredCapacity"], start["MaxSize"], end["MaxSize"]) == (3, 3, 0)
+
+
 def test_a_deploy_leaves_a_blocks_group_as_the_clock_has_set_it(synthesized: Synthesize) -> None:
     assert update_policy(synthesized("p5-capacity-block")) == {
         "AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}

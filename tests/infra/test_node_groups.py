@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from deployment import Deployment
 from infra.node_groups import NodeGroup
 from tests.infra.conftest import SynthesizeChanged
-from tests.infra.templates import DEPLOYMENT_FILES, Synthesized, as_text
+from tests.infra.templates import DEPLOYMENT_FILES, Synthesized, as_text, synthesize
 
 ON_DEMAND = {"kind": "on-demand"}
 RESERVED = {"kind": "reservation", "reservation_id": "cr-0123456789abcdef0"}
@@ -121,6 +122,14 @@ def test_a_group_is_the_same_alone_as_among_others(
     among = synthesized_as(with_groups(p5, GROUPS)).stacks["nodes-now"]
     alone = synthesized_as(with_groups(p5, {"now": GROUPS["now"]})).stacks["nodes-now"]
     assert json.dumps(alone, sort_keys=True) == json.dumps(among, sort_keys=True)
+
+
+def test_the_volume_goes_before_the_nodes_that_mount_it(p5: Deployment, tmp_path: Path) -> None:
+    """`cdk destroy` takes stacks down against their dependencies."""
+    synthesize(with_groups(p5, GROUPS), tmp_path)
+    artifacts = json.loads((tmp_path / "manifest.json").read_text())["artifacts"]
+    dependencies = set(artifacts["steadfast-p5-platform"]["dependencies"])
+    assert dependencies >= {f"steadfast-p5-nodes-{name}" for name in GROUPS}
 
 
 @pytest.mark.parametrize(
