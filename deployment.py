@@ -66,18 +66,19 @@ class Deployment(InfraSettings):
         for name, run in self.runs.items():
             if run.node_group is None and len(self.node_groups) > 1:
                 raise ValueError(
-                    f"run {name!r} does not say on which nodes; "
-                    f"add runs.{name}.node_group, one of: {known}"
+                    f"runs.{name}.node_group is missing and there are several groups; "
+                    f"add one of: {known}"
                 )
             if run.node_group is not None and run.node_group not in self.node_groups:
                 raise ValueError(
-                    f"run {name!r} wants node group {run.node_group!r}; there are: {known}"
+                    f"runs.{name}.node_group {run.node_group!r} is no node group; "
+                    f"take one of: {known}"
                 )
             group, has = self.group_name(name), self.nodes_of(name).num_nodes
             if run.num_nodes > has:
                 raise ValueError(
-                    f"run {name!r} needs {run.num_nodes} nodes but node group {group!r} has "
-                    f"{has}; lower runs.{name}.num_nodes or raise node_groups.{group}.num_nodes"
+                    f"runs.{name}.num_nodes is {run.num_nodes} but node group {group!r} has "
+                    f"{has}; lower it or raise node_groups.{group}.num_nodes"
                 )
         return self
 
@@ -103,8 +104,8 @@ class Deployment(InfraSettings):
         run = self.runs[run_name]
         if chosen := SET_FOR_EACH_RUN & {*self.trainer, *run.change}:
             raise ValueError(
-                f"run {run_name!r}: {', '.join(sorted(chosen))} cannot be chosen, because it "
-                "follows from the run's name and the instance type; remove it"
+                f"runs.{run_name}: {', '.join(sorted(chosen))} cannot be chosen, there or in "
+                "trainer, because it follows from the run's name and the instance type; remove it"
             )
         values = {
             **self.trainer,
@@ -113,17 +114,19 @@ class Deployment(InfraSettings):
         }
         try:
             settings = TrainerSettings.model_validate(with_changes(values, run.change))
+        except SettingsError as error:
+            raise ValueError(f"runs.{run_name}: {error}") from error
         except ValidationError as error:
             raise ValueError(_in_run(run_name, error)) from error
         world_size = run.num_nodes * self.nodes_of(run_name).hardware.workers_per_node
         if settings.data.global_batch_size % world_size:
             raise ValueError(
-                f"run {run_name!r}: data.global_batch_size {settings.data.global_batch_size} "
+                f"runs.{run_name}: data.global_batch_size {settings.data.global_batch_size} "
                 f"cannot be split over {world_size} ranks; take a multiple of {world_size}"
             )
         if settings.recovery.layer is RecoveryLayer.NONE and settings.faults.count:
             raise ValueError(
-                f"run {run_name!r}: faults.count is {settings.faults.count} but recovery.layer "
+                f"runs.{run_name}: faults.count is {settings.faults.count} but recovery.layer "
                 "is 'none', so the first fault would end it; choose another layer"
             )
         return settings
@@ -151,12 +154,10 @@ def load(path: Path) -> Deployment:
         return Deployment.model_validate(values)
     except ValidationError as error:
         raise DeploymentError("\n".join(explain(error, Deployment, source=str(path)))) from error
-    except SettingsError as error:
-        raise DeploymentError(f"{path}: {error}") from error
 
 
 def _in_run(run_name: str, error: ValidationError) -> str:
-    return "; ".join(explain(error, TrainerSettings, source=f"run {run_name!r}"))
+    return "; ".join(explain(error, TrainerSettings, source=f"runs.{run_name}"))
 
 
 def _one_line(error: Exception) -> str:

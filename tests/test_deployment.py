@@ -84,7 +84,7 @@ def test_a_new_id_gives_the_run_a_folder_of_its_own() -> None:
         ("trainer/device", "cpu", "device cannot be chosen"),
         ("runs", {}, "runs: dictionary should have at least 1 item"),
         ("runs/In Job", {"num_nodes": 1}, "runs.In Job.[key]: string should match pattern"),
-        ("runs/in-job/num_nodes", 3, "needs 3 nodes but node group 'p5' has 2; lower runs.in-job"),
+        ("runs/in-job/num_nodes", 3, "in-job.num_nodes is 3 but node group 'p5' has 2; lower it"),
         ("runs/in-job/change", {"recovery.layr": "pod"}, "did you mean 'layer'?"),
         ("runs/in-job/change", {"max_steps.x": 1}, "'max_steps' is a value, not a group"),
         ("runs/in-job/change", {"run_directory": "/fsx"}, "run_directory cannot be chosen"),
@@ -185,9 +185,12 @@ def test_a_merged_key_may_be_overridden(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chosen", "expected"),
     [
-        (None, "run 'x' does not say on which nodes; add runs.x.node_group, one of: a, b"),
-        ("c", "run 'x' wants node group 'c'; there are: a, b"),
-        ("b", "run 'x' needs 2 nodes but node group 'b' has 1; lower runs.x.num_nodes or raise"),
+        (None, "runs.x.node_group is missing and there are several groups; add one of: a, b"),
+        ("c", "runs.x.node_group 'c' is no node group; take one of: a, b"),
+        (
+            "b",
+            "runs.x.num_nodes is 2 but node group 'b' has 1; lower it or raise node_groups.b.num_",
+        ),
     ],
 )
 def test_a_run_must_fit_the_group_that_it_names(
