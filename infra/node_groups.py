@@ -31,6 +31,9 @@ ReservationGroupArn = Annotated[
 
 PlacementGroupName = Annotated[str, Field(pattern=r"^[!-~]([ -~]{0,253}[!-~])?$")]
 
+SYSTEM_TYPE = r"^([mr]5|[mrc](5a|6i|6a|7i|7a|8i|8a))\.(large|[248]?xlarge)$"
+"""General types with an x86 processor, all of which EC2 has. Neither Arm nor burstable ones."""
+
 BLOCK_DRAIN = timedelta(minutes=45)
 """EC2 ends the instances of a block 30 minutes before it does; jobs save and leave before that."""
 
@@ -138,16 +141,15 @@ class NodeGroup(Settings):
 class SystemNodes(Settings):
     """A managed group for what is not training: DNS, storage driver, node repair."""
 
-    instance_type: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")] = "m7i.xlarge"
+    instance_type: Annotated[str, Field(json_schema_extra={"pattern": SYSTEM_TYPE})] = "m7i.xlarge"
     num_nodes: Annotated[int, Field(strict=True, gt=0, le=100)] = 2
 
     @field_validator("instance_type")
     @classmethod
-    def _is_x86(cls, value: str) -> str:
-        # As in m7g, c7gn, t4g: a g among the letters behind the generation.
-        if re.match(r"[a-z]+\d+[a-z]*g", value):
+    def _is_a_general_x86_type(cls, value: str) -> str:
+        if not re.fullmatch(SYSTEM_TYPE, value):
             raise ValueError(
-                f"instance type {value!r} is an Arm one and the image of system nodes is x86; "
-                "take one such as 'm7i.xlarge'"
+                f"{value!r} is none for system nodes; take an x86 one of the families m, c or r, "
+                "large to 8xlarge, such as 'm7i.xlarge'"
             )
         return value

@@ -4,6 +4,8 @@ One verdict for each template text: the same text is met many times.
 """
 
 import json
+import re
+from collections.abc import Collection
 from functools import cache
 
 from cfnlint.config import ConfigMixIn, ManualArgs
@@ -17,18 +19,21 @@ ACCEPTED_RULES = {
     "W3005": "CDK adds a DependsOn for what a reference already says.",
 }
 
-NOT_OFFERED = "E3628"
-"""An instance type that the linter's table does not have for a region. The table ages, and a
-block may offer what the region does not: the doctor asks EC2 instead."""
+NOT_OFFERED = re.compile(r"E3628 '([^']*)' is not one of ")
 
 
-def findings(synthesized: Synthesized, *, ignored: tuple[str, ...] = ()) -> list[str]:
-    """What cfn-lint finds in the templates of one deployment, one line for each."""
+def findings(synthesized: Synthesized, *, real_types: Collection[str] = ()) -> list[str]:
+    """What cfn-lint finds in the templates of one deployment, one line for each.
+
+    That the region does not have one of ``real_types`` is no finding. The linter's table ages,
+    and a block may offer what the region does not: the doctor asks EC2 instead.
+    """
     region = synthesized.deployment.region
     return [
         f"{purpose}: {finding}"
         for purpose, template in synthesized.stacks.items()
-        for finding in verdict(template, region, ignored=(*ACCEPTED_RULES, *ignored))
+        for finding in verdict(template, region, ignored=(*ACCEPTED_RULES,))
+        if not ((missing := NOT_OFFERED.match(finding)) and missing[1] in real_types)
     ]
 
 

@@ -22,7 +22,7 @@ CAPACITIES: list[Values] = [
     {"kind": "on-demand"},
     {"kind": "on-demand", "placement_group": False},
     {"kind": "reservation", "reservation_id": "cr-0123456789abcdef0"},
-    {"kind": "reservation", "reservation_id": "cr-0123456789abcdef0", "placement_group": True},
+    {"kind": "reservation", "reservation_id": "cr-0123456789abcdef0", "placement_group": "close"},
     {
         "kind": "reservation",
         "reservation_group_arn": "arn:aws:resource-groups:us-east-1:111122223333:group/h100",
@@ -39,6 +39,10 @@ CAPACITIES: list[Values] = [
         "ends_at": "2027-03-01T11:30:00Z",
     },
 ]
+SYSTEM_TYPES = ("m7i.xlarge", "m6i.large", "r8a.4xlarge")
+"""What system nodes may be meant to be, the default first."""
+
+NO_TYPES = ("zz9.huge", "m7i.huge", "m7g.xlarge", "c5.8xlarge", "t3.large", "p5", "xlarge", "m7i.")
 STORAGE: list[Values] = [
     {"size_gib": 1200},
     {"size_gib": 2400},
@@ -156,7 +160,7 @@ def set_top_level(values: Values, random: Random) -> None:
             ("kubectl_provider", random.choice([True, False])),
             ("admin_arns", ["arn:aws:iam::111122223333:role/platform"]),
             ("submitter_arns", ["arn:aws:iam::111122223333:user/ann"]),
-            ("system_nodes", {"instance_type": "m6i.large", "num_nodes": 3}),
+            ("system_nodes", {"instance_type": random.choice(SYSTEM_TYPES), "num_nodes": 3}),
         ]
     )
     values[key] = value
@@ -208,6 +212,11 @@ def set_odd_value(values: Values, random: Random) -> None:
     mapping[key] = copy.deepcopy(random.choice(ODD_VALUES))
 
 
+def set_a_type_that_is_none(values: Values, random: Random) -> None:
+    nodes = random.choice([_group(values, random), values.setdefault("system_nodes", {})])
+    nodes["instance_type"] = random.choice(NO_TYPES)
+
+
 def swap_values(values: Values, random: Random) -> None:
     """As a paste into the wrong line does."""
     (one, first), (other, second) = _somewhere(values, random), _somewhere(values, random)
@@ -230,4 +239,10 @@ MEANT: tuple[Mutation, ...] = (
     set_images,
     set_node_repair,
 )
-NOT_MEANT: tuple[Mutation, ...] = (delete_key, misspell_key, set_odd_value, swap_values)
+NOT_MEANT: tuple[Mutation, ...] = (
+    delete_key,
+    misspell_key,
+    set_odd_value,
+    set_a_type_that_is_none,
+    swap_values,
+)

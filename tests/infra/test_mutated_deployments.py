@@ -5,18 +5,18 @@ The examples are the same on every computer. To look further, draw others:
     MUTATIONS=20000 python -m pytest -m slow tests/infra/test_mutated_deployments.py
 """
 
+import json
 import os
 import re
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import yaml
@@ -25,15 +25,18 @@ from hypothesis import strategies as st
 
 from deployment import Deployment, DeploymentError, load
 from infra.guard.check import problems
-from tests.infra.lint import NOT_OFFERED, findings
-from tests.infra.mutations import MEANT, NOT_MEANT, Mutation
-from tests.infra.templates import DEPLOYMENT_FILES, synthesize
-from trainer.settings import TrainerSettings
+from infra.hardware import CATALOG
+from tests.infra.lint import findings
+from tests.infra.mutations import MEANT, NOT_MEANT, SYSTEM_TYPES, Mutation
+from tests.infra.templates import DEPLOYMENT_FILES, Synthesized, synthesize
 
 NUM_IN_SLOW_TEST = int(os.environ.get("MUTATIONS", "2400"))
 EXPLORE = "MUTATIONS" in os.environ
 NUM_IN_A_SHARE = 300
 """Files that one process checks: what CDK keeps of each is returned when the process ends."""
+
+REAL_TYPES = frozenset({*CATALOG, *SYSTEM_TYPES})
+"""What only some regions have, so that cfn-lint may miss it in one."""
 
 Outcome = Literal["valid", "refused"]
 
@@ -85,29 +88,21 @@ def outcome_of(changed: Mutated) -> Outcome:
             return "refused"
         synthesized = synthesize(deployment, Path(folder) / "out")
         found = problems(deployment, synthesized.stacks)
-        found += findings(synthesized, ignored=(NOT_OFFERED,))
+        found += findings(synthesized, real_types=REAL_TYPES)
         assert not found, "\n".join(found)
         return "valid"
 
 
 def names_a_key(line: str) -> bool:
-    return bool(known_keys() & set(re.findall(r"\w+", line)))
+    """Whether a problem begins with its key, from the top of the file.
 
-
-@cache
-def known_keys() -> frozenset[str]:
-    """Every key that a deployment file may hold, at any depth."""
-    schemas = [Deployment.model_json_schema(), TrainerSettings.model_json_schema()]
-    return frozenset(key for schema in schemas for key in _properties(schema))
-
-
-def _properties(schema: Any) -> set[str]:
-    if isinstance(schema, list):
-        return {key for inner in schema for key in _properties(inner)}
-    if not isinstance(schema, dict):
-        return set()
-    inner = {key for value in schema.values() for key in _properties(value)}
-    return inner | set(schema.get("properties", {}))
+    ``key: ...`` and ``key.inner: ...`` where one key is wrong, ``key.inner ...`` or ``key_of ...``
+    where it is wrong beside another one. A key that no file has must be called unknown.
+    """
+    if re.match(r"(.*: )?unknown setting (['\"]).*\2; (did you mean|known:) ", line):
+        return True
+    begins = re.match(r"(\w+)(\.|: )|(\w+_\w+) ", line)
+    return begins is not None and (begins[1] or begins[3]) in Deployment.model_fields
 
 
 def check(number: int, *, share: int, explore: bool) -> Counter[Outcome]:
@@ -158,6 +153,38 @@ def test_thousands_of_mutated_files_deploy_or_say_why_not() -> None:
     assert tally["valid"] > tally.total() / 3
 
 
-def test_an_error_that_names_no_key_would_be_noticed() -> None:
-    assert not names_a_key("something is wrong")
-    assert names_a_key("storage.size_gib: 7 GiB is not sold")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "storage.size_gib: 7 GiB is not sold",
+        "storage: deployment_type 'PERSISTENT_2' needs throughput_mbps_per_tib",
+        "training_zone 'us-west-2a' is not in region 'us-east-1'",
+        "runs.async.num_nodes is 4 but node group 'p5' has 2",
+        "storag: unknown setting 'storag'; did you mean 'storage'?",
+    ],
+)
+def test_an_error_that_begins_with_its_key_names_it(line: str) -> None:
+    assert names_a_key(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "something is wrong",
+        "name of something is wrong",
+        "the key storage.size_gib: 7 GiB is not sold",
+        "size_gib: 7 GiB is not sold",
+        "storag: 7 GiB is not sold",
+        "run 'async' needs 4 nodes",
+        "unknown setting; did you mean another?",
+    ],
+)
+def test_an_error_that_does_not_begin_with_its_key_is_noticed(line: str) -> None:
+    assert not names_a_key(line)
+
+
+def test_a_type_that_does_not_exist_is_noticed(p5: Deployment, tmp_path: Path) -> None:
+    stacks = json.dumps(synthesize(p5, tmp_path).stacks)
+    text = stacks.replace("p5.48xlarge", "zz9.huge")
+    found = findings(Synthesized(p5, json.loads(text)), real_types=REAL_TYPES)
+    assert [line.split("'")[:2] for line in found] == [["nodes-p5: E3628 ", "zz9.huge"]]

@@ -1,14 +1,19 @@
 """The managed nodes for everything but training, and the launch template that they come from."""
 
 import json
+import re
+from importlib.resources import files
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from deployment import Deployment
-from infra.node_groups import SystemNodes
+from infra.node_groups import SYSTEM_TYPE, SystemNodes
 from tests.infra.conftest import Synthesize, SynthesizeChanged
 from tests.infra.templates import NAMES, Synthesized
+
+KINDS = [f"{generation}{maker}" for generation in range(1, 10) for maker in ("", *"adgin")]
 
 
 def group_of(template: Synthesized) -> dict[str, Any]:
@@ -91,6 +96,28 @@ def test_another_instance_type_changes_the_template_and_not_the_group(
     # A group of this name exists: CloudFormation could not make the new one beside it.
     assert group_of(changed) == group_of(synthesized("p5"))
     assert "InstanceTypes" not in group_of(changed)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["zz9.huge", "m7g.xlarge", "c7gn.large", "t4g.large", "t3.large", "c5.8xlarge", "m7i.16xlarge",
+     "m7i.metal-24xl", "m4.large", "p5.48xlarge", "m7i", "m7i.xlarge\n"],
+)  # fmt: skip
+def test_a_type_that_system_nodes_cannot_be_is_refused(wrong: str) -> None:
+    with pytest.raises(ValidationError, match=r"is none for system nodes; take an x86 one") as told:
+        SystemNodes(instance_type=wrong)
+    assert told.value.errors()[0]["loc"] == ("instance_type",)
+
+
+def test_every_type_that_system_nodes_may_be_exists() -> None:
+    sizes = ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge")
+    families = [f"{letter}{kind}" for letter in "mcrtxi" for kind in KINDS]
+    allowed = {f"{f}.{s}" for f in families for s in sizes if re.fullmatch(SYSTEM_TYPE, f"{f}.{s}")}
+    assert len(allowed) == 115
+    table = files("cfnlint.data.schemas.extensions.aws_ec2_instance")
+    regions = json.loads((table / "instancetype_enum.json").read_text())
+    known = {t for region in regions.values() if "enum" in region for t in region["enum"]}
+    assert allowed <= known
 
 
 @pytest.mark.parametrize("name", NAMES)
