@@ -68,6 +68,27 @@ def test_a_namespace_of_others_is_refused(p5: Deployment, namespace: str) -> Non
         Deployment.model_validate({**p5.model_dump(), "namespace": namespace})
 
 
+@pytest.mark.parametrize(
+    ("admins", "submitters"), [(["ann"], ["ann"]), (["ann", "ann"], []), (["bob"], ["ann", "ann"])]
+)
+def test_a_principal_has_one_right_alone(
+    p5: Deployment, admins: list[str], submitters: list[str]
+) -> None:
+    """EKS takes one access entry for each, so the second would fail the deploy."""
+    with pytest.raises(ValidationError, match="user/ann' stands twice in admin_arns and submitter"):
+        with_principals(p5, admins, submitters)
+
+
+def test_an_administrator_and_a_submitter_may_be_two_people(p5: Deployment) -> None:
+    assert len(with_principals(p5, ["ann"], ["bob"]).submitter_arns) == 1
+
+
+def with_principals(p5: Deployment, admins: list[str], submitters: list[str]) -> Deployment:
+    arns = {"admin_arns": admins, "submitter_arns": submitters}
+    named = {key: [f"arn:aws:iam::111122223333:user/{n}" for n in arns[key]] for key in arns}
+    return Deployment.model_validate({**p5.model_dump(), **named})
+
+
 @pytest.mark.parametrize("place", ["us-west-2:111122223333", "us-east-1:999999999999"])
 def test_a_group_of_reservations_is_of_the_deployments_own_region_and_account(
     p5: Deployment, place: str
