@@ -13,12 +13,15 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConfigNotFound,
+    ConfigParseError,
     ConnectionError,
     CredentialRetrievalError,
     EndpointConnectionError,
     HTTPClientError,
     NoCredentialsError,
     PartialCredentialsError,
+    ProfileNotFound,
     SSOError,
     TokenRetrievalError,
 )
@@ -91,6 +94,10 @@ def one_line(error: BotoCoreError | ClientError) -> str:
             return f"no usable AWS credentials ({said}); run 'aws sso login' or set AWS_PROFILE"
         case ConnectionError() | HTTPClientError():
             return f"{said}; check the network, the region and AWS_ENDPOINT_URL"
+        case ProfileNotFound():
+            return f"{said}; set AWS_PROFILE to one of those in ~/.aws/config"
+        case ConfigParseError() | ConfigNotFound():
+            return f"{said}; correct that file, or AWS_CONFIG_FILE"
         case ClientError():
             return _explain(error)
         case _:

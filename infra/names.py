@@ -11,6 +11,9 @@ STORAGE = "storage"
 CLUSTER = "cluster"
 PLATFORM = "platform"
 
+BOOTSTRAP_QUALIFIER = "hnb659fds"
+"""In the names of all that ``cdk bootstrap`` makes, unless it is told another."""
+
 
 def stack_name(settings: InfraSettings, purpose: str) -> str:
     return f"{settings.name}-{purpose}"

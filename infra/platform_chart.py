@@ -9,6 +9,7 @@ import cdk8s
 from cdk8s_plus_35 import k8s
 from constructs import Construct
 
+from infra.lustre import FSX_DRIVER, volume_name
 from infra.settings import InfraSettings
 
 NOMINAL_SIZE = "1200Gi"
@@ -19,7 +20,6 @@ with it every later ``apply``. Kubernetes compares the two sizes with each other
 further: a pod may fill the whole file system.
 """
 
-DRIVER = "fsx.csi.aws.com"
 FILE_SYSTEM = "lustre"
 _CLAIMED_MODES = ["ReadWriteMany"]
 _VOLUME_MODES = ["ReadWriteMany", "ReadWriteOnce"]
@@ -47,16 +47,15 @@ class PlatformChart(cdk8s.Chart):
         super().__init__(scope, id, disable_resource_name_hashes=True)
         namespace = self._namespace(settings)
         claim = k8s.ObjectMeta(namespace=settings.namespace, name=settings.storage.claim)
-        volume_name = f"{settings.namespace}-{settings.storage.claim}"
         source = k8s.CsiPersistentVolumeSource(
-            driver=DRIVER,
+            driver=FSX_DRIVER,
             volume_handle=file_system_id,
             fs_type=FILE_SYSTEM,
             volume_attributes={"dnsname": dns_name, "mountname": mount_name},
         )
-        volume = self._volume(volume_name, claim=claim, source=source)
+        volume = self._volume(volume_name(settings), claim=claim, source=source)
         volume.add_dependency(namespace)
-        self._claim(claim, volume_name=volume_name).add_dependency(volume)
+        self._claim(claim, volume=volume.name).add_dependency(volume)
 
     def _namespace(self, settings: InfraSettings) -> k8s.KubeNamespace:
         """Training pods need no privilege: their nodes lift the limit on locked memory for EFA."""
@@ -93,9 +92,7 @@ class PlatformChart(cdk8s.Chart):
             ),
         )
 
-    def _claim(
-        self, metadata: k8s.ObjectMeta, *, volume_name: str
-    ) -> k8s.KubePersistentVolumeClaim:
+    def _claim(self, metadata: k8s.ObjectMeta, *, volume: str) -> k8s.KubePersistentVolumeClaim:
         size = {"storage": k8s.Quantity.from_string(NOMINAL_SIZE)}
         return k8s.KubePersistentVolumeClaim(
             self,
@@ -105,7 +102,7 @@ class PlatformChart(cdk8s.Chart):
                 access_modes=_CLAIMED_MODES,
                 # Empty, not absent: absent means the default class, which makes a second volume.
                 storage_class_name="",
-                volume_name=volume_name,
+                volume_name=volume,
                 resources=k8s.VolumeResourceRequirements(requests=size),
             ),
         )

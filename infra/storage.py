@@ -14,11 +14,9 @@ from constructs import Construct
 
 from infra import names
 from infra.base import DeploymentStack
+from infra.lustre import LUSTRE_VERSION
 from infra.network import NetworkStack
 from infra.settings import InfraSettings, Storage
-
-LUSTRE_VERSION = "2.15"
-"""Never left to the default, 2.10, which the Lustre client of Amazon Linux 2023 cannot mount."""
 
 EVERY_CHANGE = ["NEW", "CHANGED", "DELETED"]
 

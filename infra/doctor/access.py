@@ -1,4 +1,4 @@
-"""Who will be let into the cluster: that anybody is, from where, and that IAM knows them.
+"""Who will be let into the cluster: from where, and that IAM knows them.
 
 EKS makes an access entry only for a principal that exists, so a misspelt one fails
 the deploy of the cluster.
@@ -22,17 +22,12 @@ def check_access(case: Case) -> list[Finding]:
 
 
 def judge_openness(settings: InfraSettings) -> list[Finding]:
-    """What the file alone says: whether anybody at all is let in, and from where."""
-    findings = []
-    if not settings.admin_arns:
-        what = "nobody can use kubectl: the cluster lets in no administrator"
-        remedy = "add the ARN of your IAM role to admin_arns"
-        findings.append(warning(ACCESS, what, "admin_arns is empty", remedy))
-    if not settings.network.public_endpoint_cidrs:
-        what = "kubectl works only from inside the VPC, or a network connected to it"
-        remedy = "run it there, or add your network to network.public_endpoint_cidrs"
-        findings.append(warning(ACCESS, what, "network.public_endpoint_cidrs is empty", remedy))
-    return findings
+    """What the file alone says: from where the cluster can be reached."""
+    if settings.network.public_endpoint_cidrs:
+        return []
+    what = "kubectl works only from inside the VPC, or a network connected to it"
+    remedy = "run it there, or add your network to network.public_endpoint_cidrs"
+    return [warning(ACCESS, what, "network.public_endpoint_cidrs is empty", remedy)]
 
 
 def _check_principal(case: Case, key: str, arn: str) -> Finding:

@@ -9,13 +9,14 @@ from infra.aws import Clients, error_code
 from infra.doctor.case import Case
 from infra.doctor.findings import Finding, error, ok
 from infra.doctor.lookups import parameter
+from infra.names import BOOTSTRAP_QUALIFIER
 from infra.settings import InfraSettings
 
 CREDENTIALS = "credentials"
 REGION = "region"
 BOOTSTRAP = "CDK bootstrap"
 
-BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
+BOOTSTRAP_PARAMETER = f"/cdk-bootstrap/{BOOTSTRAP_QUALIFIER}/version"
 OLDEST_BOOTSTRAP = 6
 """Every synthesized template refuses an older one."""
 

@@ -11,9 +11,11 @@ from infra.aws import ERRORS
 from infra.doctor.before import ADD_ONS, FILE_SYSTEM_STATE, Progress, run_checks
 from infra.doctor.case import Case
 from infra.doctor.cluster import describe_cluster
+from infra.doctor.file_system import FileSystem, find_file_system
 from infra.doctor.findings import Finding, error, warning
 from infra.doctor.kubelets import judge_kubelets
 from infra.doctor.lookups import storage_file_system_id
+from infra.doctor.mounting import judge_clients, judge_volume
 from infra.doctor.nodes import (
     judge_counts,
     judge_devices,
@@ -36,9 +38,9 @@ Judge = Callable[[Cluster], list[Finding]]
 def check_after(case: Case, kubectl: Kubectl, progress: Progress) -> list[Finding]:
     """Findings on file system and cluster; one error where the cluster does not answer."""
     findings = run_checks((FILE_SYSTEM_STATE, ADD_ONS), case, progress)
-    progress(API)
     seen: dict[str, list[dict[str, Any]]] = {}
     for kind in (NODES, PODS, DAEMON_SETS, CLAIMS, VOLUMES):
+        progress(f"{API}: {kind}")
         namespace = case.settings.namespace if kind == CLAIMS else None
         try:
             seen[kind] = kubectl.get(kind, namespace=namespace)
@@ -63,19 +65,28 @@ def check_after(case: Case, kubectl: Kubectl, progress: Progress) -> list[Findin
 def _judges(case: Case) -> list[tuple[set[str], Judge]]:
     """Each with the kinds of objects without which it would judge wrongly."""
     settings, now = case.settings, case.now
-    return [
+    has = _file_system(case)
+    judges: list[tuple[set[str], Judge]] = [
         ({NODES}, partial(judge_counts, settings=settings, now=now)),
         ({NODES}, partial(judge_devices, settings=settings)),
         ({NODES}, judge_health),
         ({NODES}, partial(judge_kubelets, version=_version(case))),
         ({NODES, PODS, DAEMON_SETS}, partial(judge_plugins, settings=settings)),
         ({NODES, PODS}, partial(judge_taints, now=now)),
+        ({NODES}, judge_clients),
         (
             {CLAIMS},
-            partial(judge_claim, settings=settings, file_system_id=_file_system_id(case)),
+            partial(
+                judge_claim,
+                settings=settings,
+                file_system_id=has.id if has else _file_system_id(case),
+            ),
         ),
         ({NODES, PODS}, partial(judge_terminating, now=now)),
     ]
+    if has:
+        judges.append(({VOLUMES}, partial(judge_volume, settings=settings, has=has)))
+    return judges
 
 
 def _version(case: Case) -> str:
@@ -87,8 +98,16 @@ def _version(case: Case) -> str:
     return str(cluster.get("version", case.settings.kubernetes_version))
 
 
-def _file_system_id(case: Case) -> str | None:
+def _file_system(case: Case) -> FileSystem | None:
     """None also where it could not be asked for, which the file system's own check says."""
+    try:
+        return find_file_system(case.clients, case.settings)
+    except ERRORS:
+        return None
+
+
+def _file_system_id(case: Case) -> str | None:
+    """Of which CloudFormation knows even where FSx could not be asked."""
     try:
         return storage_file_system_id(case.clients, case.settings)
     except ERRORS:

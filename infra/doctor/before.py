@@ -1,11 +1,14 @@
 """What must hold before a deploy can work, asked of AWS.
 
 A check that is refused, throttled or cut off becomes a warning that it could not
-be made; the others go on. Nothing here changes anything.
+be made, or an error where a deploy might destroy what it guards; the others go on.
+Nothing here changes anything.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.aws import ERRORS, is_denied, one_line
 from infra.doctor import (
@@ -23,7 +26,7 @@ from infra.doctor import (
     software,
 )
 from infra.doctor.case import Case
-from infra.doctor.findings import Finding, warning
+from infra.doctor.findings import Finding, error, warning
 from infra.doctor.reservations import RESERVATION
 
 Progress = Callable[[str], None]
@@ -36,6 +39,9 @@ class Check:
     """The IAM actions it needs."""
 
     run: Callable[[Case], list[Finding]]
+
+    guards: Callable[[Case], bool] | None = None
+    """Whether a deploy may destroy what this check looks at, so that it must not go unmade."""
 
 
 BEFORE = (
@@ -97,11 +103,13 @@ BEFORE = (
         file_system.UNCHANGED,
         (
             "cloudformation:DescribeStackResources",
+            "cloudformation:DescribeStacks",
             "fsx:DescribeFileSystems",
             "ec2:DescribeSubnets",
             "ec2:DescribeVpcs",
         ),
         file_system.check_change,
+        guards=file_system.may_exist,
     ),
     Check(
         repository.BUCKET,
@@ -141,8 +149,14 @@ def run_checks(checks: tuple[Check, ...], case: Case, progress: Progress) -> lis
         try:
             findings += check.run(case)
         except ERRORS as problem:
-            remedy = "run the doctor again"
-            if is_denied(problem):
-                remedy = f"have {', '.join(check.actions)} allowed to whom you are logged in as"
-            findings.append(warning(check.name, "could not be checked", one_line(problem), remedy))
+            findings.append(_not_made(check, case, problem))
     return findings
+
+
+def _not_made(check: Check, case: Case, problem: BotoCoreError | ClientError) -> Finding:
+    said, remedy = one_line(problem), "run the doctor again"
+    if is_denied(problem):
+        remedy = f"have {', '.join(check.actions)} allowed to whom you are logged in as"
+    if check.guards and check.guards(case):
+        return error(check.name, "could not be compared with what is deployed", said, remedy)
+    return warning(check.name, "could not be checked", said, remedy)

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from infra.aws import ERRORS
-from infra.doctor.account import check_credentials
+from infra.doctor.account import CREDENTIALS, check_credentials
 from infra.doctor.after import check_after
 from infra.doctor.before import BEFORE, Progress, run_checks
 from infra.doctor.case import Case
@@ -26,6 +26,7 @@ def examine(case: Case, kubectl: Kubectl, phase: Phase, progress: Progress) -> l
     Raises:
         BotoCoreError, ClientError: AWS does not know who is calling, so nothing can be asked.
     """
+    progress(CREDENTIALS)
     identity = check_credentials(case.clients, case.settings)
     findings = [identity]
     if identity.level is Level.ERROR:

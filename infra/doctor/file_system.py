@@ -9,17 +9,16 @@ from dataclasses import dataclass
 
 from botocore.exceptions import ClientError
 
-from infra.aws import Clients, error_code
+from infra import names
+from infra.aws import ERRORS, Clients, error_code
 from infra.doctor.case import Case
 from infra.doctor.findings import Finding, error, ok, warning
-from infra.doctor.lookups import storage_file_system_id
+from infra.doctor.lookups import stack_status, storage_file_system_id
+from infra.lustre import LUSTRE_VERSION
 from infra.settings import InfraSettings
 
 UNCHANGED = "file system change"
 STATE = "file system"
-
-LUSTRE_VERSION = "2.15"
-"""Nodes of Amazon Linux 2023 cannot mount an older one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +33,8 @@ class FileSystem:
     throughput_mbps_per_tib: int | None
     lustre_version: str
     lifecycle: str
+    dns_name: str
+    mount_name: str
 
 
 def find_file_system(clients: Clients, settings: InfraSettings) -> FileSystem | None:
@@ -59,7 +60,18 @@ def find_file_system(clients: Clients, settings: InfraSettings) -> FileSystem | 
         throughput_mbps_per_tib=lustre.get("PerUnitStorageThroughput"),
         lustre_version=facts.get("FileSystemTypeVersion", "2.10"),
         lifecycle=facts.get("Lifecycle", "unknown"),
+        dns_name=facts.get("DNSName", ""),
+        mount_name=lustre.get("MountName", ""),
     )
+
+
+def may_exist(case: Case) -> bool:
+    """False only where CloudFormation says that there is no storage stack."""
+    try:
+        stack = names.stack_name(case.settings, names.STORAGE)
+        return stack_status(case.clients, stack) is not None
+    except ERRORS:
+        return True
 
 
 def check_change(case: Case) -> list[Finding]:

@@ -4,15 +4,13 @@ Source of the limit: Kubernetes' version skew policy, three minor versions.
 """
 
 import re
-from collections.abc import Sequence
 
 from infra.doctor.findings import Finding, error, ok, warning
-from infra.doctor.objects import Cluster, name_of
+from infra.doctor.objects import Cluster, name_of, some_of
 
 KUBELETS = "kubelets"
 
 MOST_MINORS_BEHIND = 3
-SHOWN = 4
 
 
 def judge_kubelets(cluster: Cluster, version: str) -> list[Finding]:
@@ -29,7 +27,7 @@ def judge_kubelets(cluster: Cluster, version: str) -> list[Finding]:
             continue
         level = error if minors > MOST_MINORS_BEHIND else warning
         what = f"{len(nodes)} nodes are {minors} minor versions older than the control plane"
-        value = f"{kubelet} under {version}: {_some_of(nodes)}"
+        value = f"{kubelet} under {version}: {some_of(nodes)}"
         remedy = "replace these nodes, group by group (docs/operations.md), before the next upgrade"
         findings.append(level(KUBELETS, what, value, remedy))
     return findings or [
@@ -43,8 +41,3 @@ def _minor(version: str) -> int:
     if not match:
         raise ValueError(f"{version!r} is no version of Kubernetes")
     return int(match[1])
-
-
-def _some_of(nodes: Sequence[str]) -> str:
-    more = len(nodes) - SHOWN
-    return ", ".join(nodes[:SHOWN]) + (f" and {more} more" if more > 0 else "")

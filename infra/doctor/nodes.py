@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from infra.bootstrap import GROUP_LABEL
+from infra.bootstrap import GROUP_LABEL, STORAGE_TAINT
 from infra.doctor.findings import Finding, error, ok, warning
 from infra.doctor.objects import (
     SYSTEM_NAMESPACE,
@@ -29,7 +29,6 @@ NVIDIA_PLUGIN = "nvidia-device-plugin"
 EFA_PLUGIN = "aws-efa-k8s-device-plugin"
 STORAGE_DRIVER = "fsx-csi-node"
 
-STORAGE_TAINT = "fsx.csi.aws.com/agent-not-ready"
 PATIENCE = timedelta(minutes=5)
 """What comes right by itself has done so by then."""
 
@@ -204,7 +203,7 @@ def judge_taints(cluster: Cluster, now: datetime) -> list[Finding]:
     for node in cluster.nodes:
         keys = [taint["key"] for taint in node.get("spec", {}).get("taints", ())]
         age = seconds_since(node["metadata"]["creationTimestamp"], now)
-        if STORAGE_TAINT not in keys or age <= PATIENCE.total_seconds():
+        if STORAGE_TAINT["key"] not in keys or age <= PATIENCE.total_seconds():
             continue
         pod = daemon_pod(cluster.pods, STORAGE_DRIVER, name_of(node))
         restart = f"kubectl -n {SYSTEM_NAMESPACE} delete pod {name_of(pod)}" if pod else None
@@ -212,7 +211,7 @@ def judge_taints(cluster: Cluster, now: datetime) -> list[Finding]:
         findings.append(
             error(
                 TAINT,
-                f"{name_of(node)} still carries {STORAGE_TAINT}, so no run starts there",
+                f"{name_of(node)} still carries {STORAGE_TAINT['key']}, so no run starts there",
                 f"{age / 60:.0f} minutes after it joined",
                 f"restart its driver: {restart}" if restart else f"no driver there: {describe}",
             )

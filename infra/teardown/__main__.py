@@ -14,16 +14,18 @@ from pathlib import Path
 from botocore.exceptions import BotoCoreError
 
 from deployment import DeploymentError, load
-from infra.aws import one_line, open_session
+from infra.aws import Clients, clients_of, one_line, open_session
 from infra.kubectl import kubectl_for
 from infra.settings import InfraSettings
-from infra.teardown.leftovers import find_leftovers
+from infra.teardown.leftovers import Left, find_leftovers
 from infra.teardown.plan import Step, plan_teardown
 from infra.teardown.report import as_json, outcome_text, plan_text
 from infra.teardown.steps import Refused, Teardown
 from infra.teardown.waiting import Pace
 
 INTERRUPTED_EXIT_CODE = 130
+
+logger = logging.getLogger(__name__)
 
 _EXAMPLES = """\
 examples:
@@ -49,7 +51,10 @@ def main(argv: Sequence[str] | None = None, *, pace: Pace | None = None) -> int:
     logging.getLogger("infra").setLevel(logging.INFO)
     try:
         return _tear_down(arguments, pace or Pace())
-    except (DeploymentError, Refused) as error:
+    except DeploymentError as error:  # a line for each error, which begins with the file
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except Refused as error:
         return _complain(str(error), 2)
     except BotoCoreError as error:  # making a session or a client, such as of a missing profile
         return _complain(one_line(error), 2)
@@ -64,8 +69,8 @@ def main(argv: Sequence[str] | None = None, *, pace: Pace | None = None) -> int:
 
 def _tear_down(arguments: argparse.Namespace, pace: Pace) -> int:
     settings: InfraSettings = load(arguments.deployment)
-    session = open_session(settings)
-    teardown = Teardown(settings, session, kubectl_for(settings), pace)
+    clients = clients_of(open_session(settings))
+    teardown = Teardown(settings, clients, kubectl_for(settings), pace)
     found = teardown.look()
     plan = plan_teardown(settings, found)
     if arguments.dry_run:
@@ -76,12 +81,17 @@ def _tear_down(arguments: argparse.Namespace, pace: Pace) -> int:
     outcome = teardown.carry_out(plan, found)
     if outcome.failed:
         _complain(f"{outcome.failed}: {outcome.reason}", 1)
-    left, unknown = ([], []) if outcome.failed else find_leftovers(teardown.client, settings)
+    left, unknown = ([], []) if outcome.failed else _leftovers(clients, settings)
     if arguments.json:
         _print(as_json(settings, plan, outcome, left, unknown))
     else:
         _print(outcome_text(settings, outcome, left, unknown))
     return 1 if outcome.failed else 0
+
+
+def _leftovers(clients: Clients, settings: InfraSettings) -> tuple[list[Left], list[str]]:
+    logger.info("Looking for what stays, and goes on costing")
+    return find_leftovers(clients, settings)
 
 
 def _confirm(settings: InfraSettings, plan: Sequence[Step]) -> None:

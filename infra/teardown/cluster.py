@@ -3,11 +3,10 @@
 from typing import Any
 
 from infra.kubectl import Kubectl, KubectlError
+from infra.lustre import FSX_DRIVER, volume_name
 from infra.settings import InfraSettings
-from infra.teardown.plan import Answer, Found, FoundPod, claim_name, some_of, volume_name
+from infra.teardown.plan import Answer, Found, FoundPod, claim_name, some_of
 from infra.teardown.waiting import Pace, StepFailed, wait_until_gone
-
-FSX_DRIVER = "fsx.csi.aws.com"
 
 Object = dict[str, Any]
 

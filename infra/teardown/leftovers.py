@@ -11,13 +11,13 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from infra.aws import ERRORS, error_code, one_line
+from infra.names import BOOTSTRAP_QUALIFIER
 from infra.node_groups import OnDemand
 from infra.settings import InfraSettings
 from infra.teardown.stacks import DEPLOYMENT_TAG
 
 Client = Callable[[str], Any]
 
-_BOOTSTRAP_BUCKET = "cdk-hnb659fds-assets-{account}-{region}"
 _GONE = frozenset(
     {"404", "NoSuchBucket", "RepositoryNotFoundException", "ResourceNotFoundException"}
 )
@@ -184,7 +184,7 @@ def _log_groups(client: Client, settings: InfraSettings) -> Iterator[Left]:
 def _buckets(client: Client, settings: InfraSettings) -> Iterator[Left]:
     if bucket := settings.storage.data_repository:
         yield Left(f"data repository {bucket}", True, "yours: it holds what was exported to it")
-    name = _BOOTSTRAP_BUCKET.format(account=settings.account, region=settings.region)
+    name = f"cdk-{BOOTSTRAP_QUALIFIER}-assets-{settings.account}-{settings.region}"
     try:
         client("s3").head_bucket(Bucket=name, ExpectedBucketOwner=settings.account)
     except ClientError as error:

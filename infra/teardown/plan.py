@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from infra import names
+from infra.lustre import volume_name
 from infra.settings import InfraSettings
 
 SHOWN = 4
@@ -104,11 +105,6 @@ def some_of(targets: Sequence[str]) -> str:
 
 def claim_name(settings: InfraSettings) -> str:
     return f"{settings.namespace}/{settings.storage.claim}"
-
-
-def volume_name(settings: InfraSettings) -> str:
-    """As the platform stack names it."""
-    return f"{settings.namespace}-{settings.storage.claim}"
 
 
 def plan_teardown(settings: InfraSettings, found: Found) -> tuple[Step, ...]:

@@ -3,13 +3,11 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import boto3
 from botocore.exceptions import ClientError
 
 from infra import names
-from infra.aws import ERRORS, LIMITS, error_code, one_line
+from infra.aws import ERRORS, Clients, error_code, one_line
 from infra.kubectl import Kubectl
 from infra.settings import InfraSettings
 from infra.teardown import cluster as in_cluster
@@ -38,7 +36,7 @@ class Teardown:
     """One deployment, and the two ways to what exists of it."""
 
     settings: InfraSettings
-    session: boto3.Session
+    client: Clients
     kubectl: Kubectl
     pace: Pace
 
@@ -51,6 +49,7 @@ class Teardown:
         # Before anything is asked of an account that may not be ours.
         if reason := why_not(self.settings, Found()):
             raise Refused(reason)
+        logger.info("Looking at account %s, region %s", self.settings.account, self.settings.region)
         try:
             self._check_account()
             stacks = find_stacks(self.client("cloudformation"), self.settings)
@@ -77,9 +76,6 @@ class Teardown:
                 return Outcome(tuple(done), failed=step, reason=str(error))
             done.append(step)
         return Outcome(tuple(done))
-
-    def client(self, service: str) -> Any:
-        return self.session.client(service, config=LIMITS)
 
     def _take(self, step: Step, stacks: dict[str, FoundStack]) -> None:
         match step.kind:
@@ -140,6 +136,7 @@ class Teardown:
             if error_code(error) == "ResourceNotFoundException":
                 return Found()
             raise
+        logger.info("Looking into cluster %s with kubectl", self.settings.name)
         inside = in_cluster.look_inside(self.settings, self.kubectl)
         if inside.cluster is not Answer.SILENT:
             return inside

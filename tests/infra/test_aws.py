@@ -5,6 +5,8 @@ import pytest
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConfigNotFound,
+    ConfigParseError,
     ConnectTimeoutError,
     EndpointConnectionError,
     NoCredentialsError,
@@ -33,6 +35,9 @@ def refused(code: str, message: str = "because") -> ClientError:
         (EndpointConnectionError(endpoint_url=URL), "check the network"),
         (ConnectTimeoutError(endpoint_url=URL), "check the network"),
         (ReadTimeoutError(endpoint_url=URL), "check the network"),
+        (ProfileNotFound(profile="me"), "set AWS_PROFILE to one of those in ~/.aws/config"),
+        (ConfigParseError(path="/home/me/.aws/config"), "correct that file"),
+        (ConfigNotFound(path="/home/me/config"), "or AWS_CONFIG_FILE"),
         (refused("UnauthorizedOperation"), "ask for that permission"),
         (refused("AccessDeniedException"), "ask for that permission"),
         (refused("ExpiredToken"), "log in again"),
@@ -61,7 +66,6 @@ def test_a_message_of_several_lines_becomes_one() -> None:
 
 def test_an_error_that_nobody_foresaw_keeps_its_code() -> None:
     assert one_line(refused("OutOfCheese", "Redo")) == "DescribeRegions: Redo (OutOfCheese)"
-    assert one_line(ProfileNotFound(profile="me")) == "The config profile (me) could not be found"
 
 
 def test_errors_have_a_code_wherever_they_come_from() -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.infra.doctor.stand_ins import FILE_SYSTEM_ID
+from tests.infra.doctor.stand_ins import DNS_NAME, FILE_SYSTEM_ID, MOUNT_NAME
 
 STANDARD_SUPPORT = {
     "clusterVersion": "1.35",
@@ -45,7 +45,8 @@ def _file_system(subnet_id: str) -> dict[str, Any]:
         "Lifecycle": "AVAILABLE",
         "StorageCapacity": 1200,
         "SubnetIds": [subnet_id],
-        "LustreConfiguration": {"DeploymentType": "SCRATCH_2"},
+        "DNSName": DNS_NAME,
+        "LustreConfiguration": {"DeploymentType": "SCRATCH_2", "MountName": MOUNT_NAME},
     }
 
 

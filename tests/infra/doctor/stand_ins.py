@@ -74,6 +74,7 @@ def node(
     conditions: Sequence[dict[str, str]] = (),
     cordoned: bool = False,
     kubelet: str = "v1.35.2-eks-1234567",
+    os_image: str = "Amazon Linux 2023.9.20261118",
 ) -> dict[str, Any]:
     return {
         "kind": "Node",
@@ -89,7 +90,11 @@ def node(
         "status": {
             "allocatable": P5_ALLOCATABLE if allocatable is None else allocatable,
             "conditions": [{"type": "Ready", "status": ready}, *conditions],
-            "nodeInfo": {"kubeletVersion": kubelet},
+            "nodeInfo": {
+                "kubeletVersion": kubelet,
+                "osImage": os_image,
+                "kernelVersion": "6.12.55-74.119.amzn2023.x86_64",
+            },
         },
     }
 
@@ -137,11 +142,16 @@ def claim(*, phase: str = "Bound", deleted: bool = False) -> dict[str, Any]:
     }
 
 
-def volume(file_system_id: str) -> dict[str, Any]:
+def volume(file_system_id: str, **attributes: str) -> dict[str, Any]:
+    source = {
+        "driver": "fsx.csi.aws.com",
+        "volumeHandle": file_system_id,
+        "volumeAttributes": {"dnsname": DNS_NAME, "mountname": MOUNT_NAME, **attributes},
+    }
     return {
         "kind": "PersistentVolume",
         "metadata": {"name": "training-fsx"},
-        "spec": {"csi": {"driver": "fsx.csi.aws.com", "volumeHandle": file_system_id}},
+        "spec": {"csi": source},
     }
 
 
@@ -149,6 +159,8 @@ DAEMON_SETS = ("nvidia-device-plugin", "aws-efa-k8s-device-plugin", "fsx-csi-nod
 TRAINING_NODES = ("ip-10-0-1-11", "ip-10-0-1-12")
 SYSTEM_NODES = ("ip-10-0-2-21", "ip-10-0-2-22")
 FILE_SYSTEM_ID = "fs-0123456789abcdef0"
+DNS_NAME = f"{FILE_SYSTEM_ID}.fsx.us-east-1.amazonaws.com"
+MOUNT_NAME = "abcdefgh"
 
 
 def healthy() -> dict[str, list[dict[str, Any]]]:

@@ -39,12 +39,6 @@ def iam_case(moto_case: Case) -> Case:
     return moto_case
 
 
-def test_a_cluster_without_administrators_is_a_warning(settings: Deployment) -> None:
-    [finding] = judge_openness(with_access(settings))
-    assert (finding.level, finding.value) == (Level.WARNING, "admin_arns is empty")
-    assert finding.remedy == "add the ARN of your IAM role to admin_arns"
-
-
 def test_a_private_endpoint_alone_is_a_warning(settings: Deployment) -> None:
     private = with_access(settings, admin_arns=(ROLE,), network=NetworkSettings())
     [finding] = judge_openness(private)

@@ -101,11 +101,19 @@ def test_a_file_that_is_no_deployment_is_one_line(tmp_path: Path) -> None:
         assert line.startswith(str(file))
 
 
+def test_each_error_of_a_file_is_a_line_that_begins_with_the_file(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    text = P5.read_text().replace('"1.35"', '"1.20"')
+    bad.write_text(text.replace("namespace: training", "namespace: default"))
+    lines = run("--deployment", str(bad)).stderr.splitlines()
+    assert [line.startswith(str(bad)) for line in lines] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
         ({}, "no usable AWS credentials"),
-        ({"AWS_PROFILE": "nobody"}, "The config profile (nobody) could not be found"),
+        ({"AWS_PROFILE": "nobody"}, "set AWS_PROFILE to one of those in ~/.aws/config"),
         (
             {
                 "AWS_ACCESS_KEY_ID": "testing",
@@ -127,7 +135,8 @@ def test_a_file_that_is_no_deployment_is_one_line(tmp_path: Path) -> None:
 def test_aws_out_of_reach_is_one_line(environment: dict[str, str], said: str) -> None:
     done = run("--deployment", str(P5), **environment)
     assert (done.returncode, done.stdout) == (2, "")
-    [line] = done.stderr.splitlines()
+    *progress, line = done.stderr.splitlines()
+    assert progress in ([], ["doctor: checking credentials"])
     assert line.startswith("doctor: ")
     assert said in line
 
@@ -146,7 +155,7 @@ def test_a_healthy_deployment_is_reported_whole(
         *("machine image", "Kubernetes version", "cluster", "FSx quota", "file system change"),
         *("container image", "container image", "file system", "add-ons", "nodes", "nodes"),
         *("devices", "node health", "kubelets", "daemon sets", "daemon sets", "daemon sets"),
-        *("storage taint", "claim", "pods"),
+        *("storage taint", "Lustre client", "claim", "pods", "volume"),
     ]
 
 
@@ -158,6 +167,6 @@ def test_one_broken_node_makes_the_exit_status_1(
     path = path_with(write_kubectl(tmp_path, dict(objects)))
     done = run("--deployment", str(file), "--phase", "after", **{**aws, "PATH": path})
     assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "steadfast-p5: 1 error, 0 warnings, 13 ok"
+    assert done.stdout.splitlines()[-1] == "steadfast-p5: 1 error, 0 warnings, 15 ok"
     assert "p5: nodes are missing: 1 of 2 ready" in done.stdout
-    assert "doctor: checking cluster API" in done.stderr
+    assert "doctor: checking cluster API: persistentvolumes" in done.stderr

@@ -17,9 +17,7 @@ from infra.doctor.findings import Finding, Level
 from infra.kubectl import Kubectl, kubectl_for
 from tests.infra.doctor.conftest import NOW
 from tests.infra.doctor.stand_ins import (
-    FILE_SYSTEM_ID,
     healthy,
-    resources,
     stubbed,
     write_kubectl,
 )
@@ -58,13 +56,12 @@ def levels(findings: list[Finding]) -> dict[str, Level]:
 
 
 def storage_then_claim() -> Clients:
-    own = resources(("AWS::FSx::FileSystem", FILE_SYSTEM_ID))
     return stubbed(
         *deployed(),
         ("eks", "list_addons", {"addons": ["vpc-cni"]}),
         ("eks", "describe_addon", {"addon": {"addonName": "vpc-cni", "status": "ACTIVE"}}),
         ("eks", "describe_cluster", {"cluster": {"version": "1.35"}}),
-        ("cloudformation", "describe_stack_resources", own),
+        *deployed(),
     )
 
 
@@ -76,15 +73,16 @@ def test_every_check_says_what_it_needs_and_stays_apart_from_the_others() -> Non
 def test_a_check_that_is_denied_is_a_warning_and_the_others_go_on(settings: Deployment) -> None:
     clients = stubbed(
         ("ec2", "describe_instance_type_offerings", "UnauthorizedOperation"),
-        ("cloudformation", "describe_stack_resources", "AccessDenied"),
+        ("ec2", "describe_vpc_endpoint_services", "UnauthorizedOperation"),
     )
     named = {check.name: check for check in BEFORE}
-    both = (named["instance type"], named["file system change"])
-    offers, change = run_checks(both, Case(clients, settings, NOW), ignore)
+    both = (named["instance type"], named["interface endpoints"])
+    offers, endpoints = run_checks(both, Case(clients, settings, NOW), ignore)
     assert (offers.level, offers.what) == (Level.WARNING, "could not be checked")
     assert offers.value.startswith("not allowed to call DescribeInstanceTypeOfferings")
     assert "ec2:DescribeInstanceTypeOfferings" in offers.remedy
-    assert "cloudformation:DescribeStackResources" in change.remedy
+    assert endpoints.level is Level.WARNING
+    assert "ec2:DescribeVpcEndpointServices" in endpoints.remedy
 
 
 def test_a_service_that_is_throttling_or_out_of_reach_is_a_warning(settings: Deployment) -> None:
@@ -135,7 +133,7 @@ def test_before_a_deploy_nobody_asks_the_cluster(moto_case: Case, put_kubectl: P
     asked: list[str] = []
     kubectl = put_kubectl({"nodes": "must not be asked"})
     findings = examine(Case(clients, moto_case.settings, NOW), kubectl, Phase.ALL, asked.append)
-    assert asked == [check.name for check in BEFORE]
+    assert asked == ["credentials", *(check.name for check in BEFORE)]
     assert {check for check, level in levels(findings).items() if level is not Level.OK} == {
         "access",
         "container image",
@@ -161,7 +159,9 @@ def test_a_healthy_cluster_has_no_complaint(settings: Deployment, put_kubectl: P
         "kubelets": Level.OK,
         "daemon sets": Level.OK,
         "storage taint": Level.OK,
+        "Lustre client": Level.OK,
         "claim": Level.OK,
+        "volume": Level.OK,
         "pods": Level.OK,
     }
 

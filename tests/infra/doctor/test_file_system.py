@@ -8,7 +8,6 @@ import pytest
 from deployment import Deployment
 from infra.doctor.case import Case
 from infra.doctor.file_system import (
-    LUSTRE_VERSION,
     FileSystem,
     check_change,
     check_state,
@@ -17,9 +16,15 @@ from infra.doctor.file_system import (
 )
 from infra.doctor.findings import Level
 from infra.settings import Storage
-from infra.storage import LUSTRE_VERSION as VERSION_OF_THE_STACK
 from tests.infra.doctor.conftest import NOW
-from tests.infra.doctor.stand_ins import FILE_SYSTEM_ID, Answer, resources, stubbed
+from tests.infra.doctor.stand_ins import (
+    DNS_NAME,
+    FILE_SYSTEM_ID,
+    MOUNT_NAME,
+    Answer,
+    resources,
+    stubbed,
+)
 
 DEPLOYED = FileSystem(
     id=FILE_SYSTEM_ID,
@@ -30,6 +35,8 @@ DEPLOYED = FileSystem(
     throughput_mbps_per_tib=None,
     lustre_version="2.15",
     lifecycle="AVAILABLE",
+    dns_name=DNS_NAME,
+    mount_name=MOUNT_NAME,
 )
 
 FACTS = {
@@ -38,7 +45,8 @@ FACTS = {
     "SubnetIds": ["subnet-0123456789abcdef0"],
     "FileSystemTypeVersion": "2.15",
     "Lifecycle": "AVAILABLE",
-    "LustreConfiguration": {"DeploymentType": "SCRATCH_2"},
+    "DNSName": DNS_NAME,
+    "LustreConfiguration": {"DeploymentType": "SCRATCH_2", "MountName": MOUNT_NAME},
 }
 
 
@@ -57,10 +65,6 @@ def deployed(zone: str = "us-east-1a", **changes: Any) -> list[Answer]:
         ("ec2", "describe_subnets", {"Subnets": [subnet]}),
         ("ec2", "describe_vpcs", {"Vpcs": [{"CidrBlock": "10.0.0.0/16"}]}),
     ]
-
-
-def test_the_doctor_wants_the_version_that_the_stack_makes() -> None:
-    assert LUSTRE_VERSION == VERSION_OF_THE_STACK
 
 
 def test_nothing_is_lost_before_the_first_deploy(moto_case: Case) -> None:

@@ -2,9 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,19 +17,27 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from infra.teardown.waiting import Pace
 from tests.infra.teardown import standin_kubectl
 from tests.infra.templates import ROOT
 
 ACCOUNT = "123456789012"  # moto's
 NAME = "steadfast-g5"
 
-# The command itself, at a pace for tests.
+QUICK_PACE = Pace(poll_seconds=0.01, objects_seconds=1.0, retry_seconds=0.01)
+
+# The command itself, at a pace for tests. Whoever runs these tests in the background has Ctrl-C
+# ignored, and a child would inherit that.
 QUICK = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from infra.teardown.__main__ import main
-from infra.teardown.waiting import Pace
-sys.exit(main(pace=Pace(poll_seconds=0.01, objects_seconds=1.0, retry_seconds=0.01)))
+from tests.infra.teardown.conftest import QUICK_PACE
+sys.exit(main(pace=QUICK_PACE))
 """
+
+BOUND_SECONDS = 60.0
+"""For a command that a fault has made endless; less than a test may take."""
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "testing",
@@ -123,21 +134,46 @@ class World:
         """At its own pace, so for what waits for nothing."""
         return self._run([sys.executable, "-m", "infra.teardown", *self.file, *arguments])
 
+    def started(self, *arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        return self._started(self.command(*arguments))
+
     def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return self._run(self.command(*arguments), **options)
 
     def _run(self, command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        stdin = {"stdin": subprocess.DEVNULL} | options
-        return subprocess.run(
+        with self._started(command, **options) as process:
+            out, err = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    @contextmanager
+    def _started(self, command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+        """Killed with all that it has started when its time is over, or when the test fails."""
+        options = {"stdin": subprocess.DEVNULL} | options
+        with subprocess.Popen(
             command,
             env=self.environment,
             cwd=ROOT,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
-            check=False,
-            **stdin,
-        )
+            start_new_session=True,
+            **options,
+        ) as process:
+            bound = threading.Timer(BOUND_SECONDS, _kill_group, [process])
+            bound.start()
+            try:
+                yield process
+            except BaseException:
+                _kill_group(process)
+                raise
+            finally:
+                bound.cancel()
+                bound.join()
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.fixture

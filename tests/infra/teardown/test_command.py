@@ -4,12 +4,13 @@ import json
 import os
 import pty
 import signal
-import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from tests.infra.teardown.conftest import ACCOUNT, NAME, World, pod
-from tests.infra.templates import ROOT
 
 CONTEXT = f"arn:aws:eks:us-east-1:{ACCOUNT}:cluster/{NAME}"
 
@@ -79,15 +80,7 @@ def test_a_removed_node_group_goes_too_and_another_deployments_stays(world: Worl
 
 def test_an_interrupted_teardown_goes_on_where_it_stopped(world: World) -> None:
     world.change_cluster(pod_reads=10**9)
-    with subprocess.Popen(
-        world.command("--yes"),
-        env=world.environment,
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with world.started("--yes") as process:
         assert process.stderr is not None
         said = next(line for line in process.stderr if line.startswith("Waiting"))
         process.send_signal(signal.SIGINT)
@@ -103,6 +96,31 @@ def test_an_interrupted_teardown_goes_on_where_it_stopped(world: World) -> None:
     world.change_cluster(pod_reads=1)
     assert world.run("--yes").returncode == 0
     assert world.stacks == []
+
+
+def test_a_command_that_does_not_end_is_killed_with_its_children(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the tests themselves: a fault fails, and leaves no process."""
+    monkeypatch.setattr("tests.infra.teardown.conftest.BOUND_SECONDS", 0.5)
+    child = f"{sys.executable} -c 'import time; time.sleep(300)'"
+    kubectl = world.folder / "bin/kubectl"
+    kubectl.write_text(f"#!/bin/sh\n{child} & echo $! > {world.folder}/child\nwait\n")
+    started = time.monotonic()
+    monkeypatch.setattr(World, "command", lambda *_: [str(kubectl)])
+    assert world.run("--yes").returncode == -signal.SIGKILL
+    assert time.monotonic() - started < 30.0
+    child_id = int((world.folder / "child").read_text())
+    assert not _runs(child_id)
+
+
+def _runs(process_id: int) -> bool:
+    """A killed process whose parent has gone may stay a zombie for a while."""
+    try:
+        stat = Path(f"/proc/{process_id}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
 
 
 def test_a_claim_that_does_not_go_fails_before_any_stack(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from infra.teardown.__main__ import main
-from tests.infra.teardown.conftest import ACCOUNT, NAME, World, pod
+from tests.infra.teardown.conftest import ACCOUNT, NAME, QUICK_PACE, World, pod
 from tests.infra.teardown.training_nodes import training_nodes
 
 Refusal = Callable[..., str]
@@ -28,18 +28,26 @@ def refusal(
 
     def refused(*options: str) -> str:
         stacks, objects = world.stacks, world.cluster["jobs.batch"]
-        assert main([*world.file, *options]) == 2
+        assert main([*world.file, *options], pace=QUICK_PACE) == 2
         said = capsys.readouterr()
         assert said.out == ""
-        assert len(said.err.splitlines()) == 1, said.err
+        line = complaint(said.err)
         assert (world.stacks, world.cluster["jobs.batch"]) == (stacks, objects)
-        return said.err
+        return line
 
     for name, value in world.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     return refused
+
+
+def complaint(stderr: str) -> str:
+    """The one line that says what is wrong, after what was looked at."""
+    *looked, line = stderr.splitlines()
+    assert all(each.startswith("Looking ") for each in looked), stderr
+    assert line.startswith("infra.teardown: ")
+    return line
 
 
 @pytest.mark.parametrize(
@@ -83,7 +91,7 @@ def test_a_silent_cluster_is_refused_while_training_nodes_run(
     world: World, refusal: Refusal
 ) -> None:
     world.change_cluster(silent=True)
-    with training_nodes(world, 2):
+    with training_nodes(world.client, 2):
         said = refusal("--yes")
     assert "2 training nodes run (i-" in said
     assert "i/o timeout; run 'aws eks update-kubeconfig --name steadfast-g5" in said
@@ -111,7 +119,8 @@ def test_a_missing_profile_is_one_line(
         patched.setenv("AWS_PROFILE", "nobody")
         assert main([*world.file, "--yes"]) == 2
     assert capsys.readouterr().err == (
-        "infra.teardown: The config profile (nobody) could not be found\n"
+        "infra.teardown: The config profile (nobody) could not be found; "
+        "set AWS_PROFILE to one of those in ~/.aws/config\n"
     )
 
 
@@ -120,5 +129,26 @@ def test_an_endpoint_that_nobody_serves_is_one_line(world: World) -> None:
     done = world.run_module("--yes")
     world.endpoint = served
     assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert 'Could not connect to the endpoint URL: "http://127.0.0.1:9/"' in done.stderr
+    said = complaint(done.stderr)
+    assert 'Could not connect to the endpoint URL: "http://127.0.0.1:9/"' in said
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_STS"])
+def test_an_endpoint_that_is_no_url_is_one_line(
+    refusal: Refusal, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "nonsense")
+    said = refusal("--yes")
+    assert "nonsense" in said
+    assert said.endswith("check the network, the region and AWS_ENDPOINT_URL")
+
+
+def test_each_error_of_a_file_is_a_line_that_begins_with_the_file(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = world.deployment.read_text().replace("lifetime: ephemeral", "lifetime: brief")
+    world.deployment.write_text(text.replace("namespace: training", "namespace: default"))
+    assert main([*world.file, "--yes"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"{world.deployment}") for line in lines), lines

@@ -101,7 +101,7 @@ def test_only_the_failure_of_the_network_stack_says_it(
         StackName=name, TemplateBody=template % '{"CidrBlock": "10.0.0.0/16"}'
     )
     stack = FoundStack(name, made["StackId"], "DELETE_FAILED", ours=True, protected=False)
-    teardown = steps.Teardown(SETTINGS, session, kubectl_for(SETTINGS), Pace())
+    teardown = steps.Teardown(SETTINGS, clients_of(session), kubectl_for(SETTINGS), Pace())
     outcome = teardown.carry_out([Step(Kind.STACK, (name,))], Found(stacks=(stack,)))
     assert outcome.reason.startswith("stack is DELETE_FAILED")
     assert ("; still in vpc-" in outcome.reason) is says

@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.infra.teardown.conftest import NAME, World
+from infra.aws import Clients
+from tests.infra.teardown.conftest import NAME
 
 
 @contextmanager
 def training_nodes(
-    world: World, num_nodes: int, *, group: str = f"{NAME}-g5", cluster: str = NAME
+    client: Clients, num_nodes: int, *, group: str = f"{NAME}-g5", cluster: str = NAME
 ) -> Iterator[list[str]]:
     """Gives their ids; at the end the group is gone, and they are terminated."""
-    ec2, autoscaling = world.client("ec2"), world.client("autoscaling")
+    ec2, autoscaling = client("ec2"), client("autoscaling")
     template: dict[str, Any] = {"ImageId": "ami-12c6146b", "InstanceType": "g5.8xlarge"}
     ec2.create_launch_template(LaunchTemplateName=group, LaunchTemplateData=template)
     tag = {"Key": f"kubernetes.io/cluster/{cluster}", "Value": "owned", "PropagateAtLaunch": True}
