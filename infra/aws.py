@@ -7,6 +7,7 @@ tool of AWS does.
 from collections.abc import Callable
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -19,6 +20,7 @@ from botocore.exceptions import (
     CredentialRetrievalError,
     EndpointConnectionError,
     HTTPClientError,
+    InvalidConfigError,
     NoCredentialsError,
     PartialCredentialsError,
     ProfileNotFound,
@@ -73,9 +75,11 @@ def clients_of(session: boto3.Session) -> Clients:
     @cache
     def client(service: str) -> Any:
         try:
-            return session.client(service, config=LIMITS)
+            made = session.client(service, config=LIMITS)
+            _ = urlsplit(made.meta.endpoint_url).port  # of which boto3 complains only at a call
         except ValueError as error:  # an AWS_ENDPOINT_URL that is no URL
             raise EndpointConnectionError(endpoint_url=str(error)) from error
+        return made
 
     return client
 
@@ -96,6 +100,8 @@ def one_line(error: BotoCoreError | ClientError) -> str:
             return f"{said}; check the network, the region and AWS_ENDPOINT_URL"
         case ProfileNotFound():
             return f"{said}; set AWS_PROFILE to one of those in ~/.aws/config"
+        case InvalidConfigError():
+            return f"{said}; correct ~/.aws/config"
         case ConfigParseError() | ConfigNotFound():
             return f"{said}; correct that file, or AWS_CONFIG_FILE"
         case ClientError():

@@ -9,6 +9,7 @@ from botocore.exceptions import (
     ConfigParseError,
     ConnectTimeoutError,
     EndpointConnectionError,
+    InvalidConfigError,
     NoCredentialsError,
     ProfileNotFound,
     ReadTimeoutError,
@@ -37,6 +38,7 @@ def refused(code: str, message: str = "because") -> ClientError:
         (ReadTimeoutError(endpoint_url=URL), "check the network"),
         (ProfileNotFound(profile="me"), "set AWS_PROFILE to one of those in ~/.aws/config"),
         (ConfigParseError(path="/home/me/.aws/config"), "correct that file"),
+        (InvalidConfigError(error_msg="no such source_profile"), "correct ~/.aws/config"),
         (ConfigNotFound(path="/home/me/config"), "or AWS_CONFIG_FILE"),
         (refused("UnauthorizedOperation"), "ask for that permission"),
         (refused("AccessDeniedException"), "ask for that permission"),
@@ -102,8 +104,14 @@ def test_each_service_has_one_client_with_bounded_patience() -> None:
     assert clients("sts").meta.config.connect_timeout == LIMITS.connect_timeout == 5
 
 
-def test_an_endpoint_that_is_no_url_is_an_error_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "not a url")
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [("not a url", "not a url"), ("http://127.0.0.1:99999", "Port out of range")],
+)
+def test_an_endpoint_that_is_no_url_is_an_error_of_aws(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str, said: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     clients = clients_of(boto3.Session("testing", "testing", region_name="us-east-1"))
-    with pytest.raises(EndpointConnectionError, match="not a url"):
+    with pytest.raises(EndpointConnectionError, match=said):
         clients("sts")
