@@ -63,6 +63,13 @@ _THROTTLED = frozenset(
     }
 )
 
+_CONFIGURATION = {
+    ProfileNotFound: "set AWS_PROFILE to one of those in ~/.aws/config",
+    ConfigParseError: "correct that file",
+    ConfigNotFound: "correct AWS_CONFIG_FILE",
+    InvalidConfigError: "correct ~/.aws/config",
+}
+
 
 def open_session(settings: InfraSettings) -> boto3.Session:
     """A session in the deployment's region, whatever region the environment names."""
@@ -98,16 +105,11 @@ def one_line(error: BotoCoreError | ClientError) -> str:
             return f"no usable AWS credentials ({said}); run 'aws sso login' or set AWS_PROFILE"
         case ConnectionError() | HTTPClientError():
             return f"{said}; check the network, the region and AWS_ENDPOINT_URL"
-        case ProfileNotFound():
-            return f"{said}; set AWS_PROFILE to one of those in ~/.aws/config"
-        case InvalidConfigError():
-            return f"{said}; correct ~/.aws/config"
-        case ConfigParseError() | ConfigNotFound():
-            return f"{said}; correct that file, or AWS_CONFIG_FILE"
         case ClientError():
             return _explain(error)
         case _:
-            return said
+            remedies = (text for kind, text in _CONFIGURATION.items() if isinstance(error, kind))
+            return "; ".join((said, *remedies))
 
 
 def error_code(error: BotoCoreError | ClientError) -> str:

@@ -39,7 +39,7 @@ def refused(code: str, message: str = "because") -> ClientError:
         (ProfileNotFound(profile="me"), "set AWS_PROFILE to one of those in ~/.aws/config"),
         (ConfigParseError(path="/home/me/.aws/config"), "correct that file"),
         (InvalidConfigError(error_msg="no such source_profile"), "correct ~/.aws/config"),
-        (ConfigNotFound(path="/home/me/config"), "or AWS_CONFIG_FILE"),
+        (ConfigNotFound(path="/home/me/config"), "correct AWS_CONFIG_FILE"),
         (refused("UnauthorizedOperation"), "ask for that permission"),
         (refused("AccessDeniedException"), "ask for that permission"),
         (refused("ExpiredToken"), "log in again"),
