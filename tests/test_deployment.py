@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deployment import Deployment, DeploymentError, load
+from tests.refusals import names_a_key
 from trainer.settings import CheckpointMode
 
 FOLDER = Path(__file__).parents[1] / "deployments"
@@ -106,6 +107,7 @@ def test_a_mistake_is_named_with_its_file_and_remedy(
     message = refusal(path, with_value(dotted, value))
     assert expected in message
     assert message.startswith(f"{path}: ")
+    assert names_a_key(message.removeprefix(f"{path}: "))
     assert len(message.splitlines()) == 1
 
 

@@ -7,7 +7,6 @@ The examples are the same on every computer. To look further, draw others:
 
 import json
 import os
-import re
 import traceback
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -29,6 +28,7 @@ from infra.hardware import CATALOG
 from tests.infra.lint import findings
 from tests.infra.mutations import MEANT, NOT_MEANT, SYSTEM_TYPES, Mutation
 from tests.infra.templates import DEPLOYMENT_FILES, Synthesized, synthesize
+from tests.refusals import names_a_key
 
 NUM_IN_SLOW_TEST = int(os.environ.get("MUTATIONS", "2400"))
 EXPLORE = "MUTATIONS" in os.environ
@@ -91,18 +91,6 @@ def outcome_of(changed: Mutated) -> Outcome:
         found += findings(synthesized, real_types=REAL_TYPES)
         assert not found, "\n".join(found)
         return "valid"
-
-
-def names_a_key(line: str) -> bool:
-    """Whether a problem begins with its key, from the top of the file.
-
-    ``key: ...`` and ``key.inner: ...`` where one key is wrong, ``key.inner ...`` or ``key_of ...``
-    where it is wrong beside another one. A key that no file has must be called unknown.
-    """
-    if re.match(r"(.*: )?unknown setting (['\"]).*\2; (did you mean|known:) ", line):
-        return True
-    begins = re.match(r"(\w+)(\.|: )|(\w+_\w+) ", line)
-    return begins is not None and (begins[1] or begins[3]) in Deployment.model_fields
 
 
 def check(number: int, *, share: int, explore: bool) -> Counter[Outcome]:
