@@ -194,8 +194,8 @@ class InfraSettings(Settings):
         arns = [*self.admin_arns, *self.submitter_arns]
         if twice := sorted({arn for arn in arns if arns.count(arn) > 1}):
             raise ValueError(
-                f"{twice[0]!r} stands twice in admin_arns and submitter_arns; EKS takes one "
-                "entry for each principal, so leave it in one place"
+                f"admin_arns and submitter_arns name {twice[0]!r} twice; EKS takes one entry for "
+                "each principal, so leave it in one place"
             )
         return self
 
