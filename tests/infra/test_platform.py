@@ -106,7 +106,9 @@ def test_the_claim_binds_to_its_volume_and_makes_no_other(
 ) -> None:
     found = objects(synthesized(name))
     claim, volume = found["PersistentVolumeClaim"]["spec"], found["PersistentVolume"]
-    assert claim["volumeName"] == volume["metadata"]["name"]
+    deployment = synthesized(name).deployment
+    own_name = f"{deployment.namespace}-{deployment.storage.claim}"
+    assert claim["volumeName"] == volume["metadata"]["name"] == own_name
     assert claim["storageClassName"] == volume["spec"]["storageClassName"] == ""
     assert claim["accessModes"] == ["ReadWriteMany"]
     assert set(claim["accessModes"]) <= set(volume["spec"]["accessModes"])

@@ -75,7 +75,7 @@ def test_a_principal_has_one_right_alone(
     p5: Deployment, admins: list[str], submitters: list[str]
 ) -> None:
     """EKS takes one access entry for each, so the second would fail the deploy."""
-    with pytest.raises(ValidationError, match="user/ann' admin_arns and submitter_arns name"):
+    with pytest.raises(ValidationError, match="name 'arn:aws:iam::111122223333:user/ann' twice"):
         with_principals(p5, admins, submitters)
 
 
