@@ -10,8 +10,9 @@ import pytest
 
 from tests.trainer.ranks import background_worker, fill, sharded_state, trainer_settings
 from trainer.checkpoint.async_writer import AsyncWriter
-from trainer.checkpoint.checkpointer import Checkpointer, NothingToRestore
+from trainer.checkpoint.checkpointer import Checkpointer
 from trainer.checkpoint.layout import committed
+from trainer.checkpoint.restore import NothingToRestore
 from trainer.checkpoint.sync_writer import SyncWriter
 from trainer.checkpoint.writer import ShardWriter
 from trainer.distributed import Job

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.checkpoint import layout
-from trainer.checkpoint.layout import Checkpoint, CommitRecord
+from trainer.checkpoint.layout import Checkpoint, CommitRecord, ShardFormat
 
 ROOT = Path(__file__).parents[2]
+RUN = "a-run"
 SHARD = "__0_0.distcp"
 VALUES = b"the values of one rank" * 10
 
@@ -29,10 +30,11 @@ def begin(root: Path, *, step: int, attempt: int = 1, folder: str = "") -> Path:
     return path
 
 
-def commit(root: Path, *, step: int, attempt: int = 1, folder: str = "") -> Path:
+def commit(root: Path, *, step: int, attempt: int = 1, folder: str = "", run: str = RUN) -> Path:
     path = begin(root, step=step, attempt=attempt, folder=folder)
     files = (layout.record_file(path / SHARD),)
-    layout.commit(path, CommitRecord(step, attempt, 2, {"model": {"preset": "tiny"}}, files))
+    fingerprint = {"model": {"preset": "tiny"}}
+    layout.commit(path, CommitRecord(step, attempt, 2, fingerprint, files, ShardFormat.DCP, run))
     return path
 
 
@@ -114,7 +116,7 @@ def test_order_is_that_of_the_records_not_of_names_or_times(tmp_path: Path) -> N
     commit(tmp_path, step=60, attempt=1, folder="z")
     commit(tmp_path, step=80, attempt=1, folder="m")
     os.utime(last, (0, 0))
-    assert names(tmp_path) == ["m", "a", "z"]
+    assert names(tmp_path) == ["a", "m", "z"]
 
 
 def test_a_write_that_finds_no_room_leaves_the_old_file(tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_the_newest_are_kept_and_their_debris_is_not(tmp_path: Path) -> None:
     begin(tmp_path, step=70, attempt=1)
     begin(tmp_path, step=80, attempt=2)
     commit(tmp_path, step=90, attempt=2)
-    layout.clean_up(tmp_path, keep_latest=2, attempt=2)
+    layout.clean_up(tmp_path, run=RUN, keep_latest=2, attempt=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "step-00000060-attempt-0001",
         "step-00000080-attempt-0002",
@@ -170,7 +172,7 @@ def test_an_attempt_keeps_its_commit_though_damaged_ones_have_later_steps(tmp_pa
     for step in (60, 80):
         os.truncate(commit(tmp_path, step=step, attempt=1) / SHARD, 0)
     commit(tmp_path, step=50, attempt=2)
-    layout.clean_up(tmp_path, keep_latest=1, attempt=2)
+    layout.clean_up(tmp_path, run=RUN, keep_latest=1, attempt=2)
     assert names(tmp_path) == ["step-00000050-attempt-0002"]
 
 
@@ -178,7 +180,7 @@ def test_a_file_with_the_name_of_a_checkpoint_is_left_alone(tmp_path: Path) -> N
     intruder = tmp_path / layout.folder_name(20, 1)
     intruder.write_text("not a folder")
     commit(tmp_path, step=40, attempt=2)
-    layout.clean_up(tmp_path, keep_latest=1, attempt=2)
+    layout.clean_up(tmp_path, run=RUN, keep_latest=1, attempt=2)
     assert intruder.read_text() == "not a folder"
 
 
@@ -223,7 +225,7 @@ def test_a_clean_up_takes_neither_the_last_valid_checkpoint_nor_what_is_foreign(
         last = max((save.step for save in saves if save.attempt == attempt), default=0) + 1
         newest = commit(root, step=last, attempt=attempt)
         foreign = commit(root, step=1, folder="moved away by hand")
-        layout.clean_up(root, keep_latest=keep_latest, attempt=attempt)
+        layout.clean_up(root, run=RUN, keep_latest=keep_latest, attempt=attempt)
 
         left = layout.committed(root)
         assert {newest, foreign} <= {c.path for c in left if damage_of(c) is None}
