@@ -1,6 +1,8 @@
 """Local shards: a rank's own file is what was there when the save began, or is not there."""
 
+import fcntl
 import os
+import select
 import signal
 from pathlib import Path
 from typing import Any
@@ -168,9 +170,11 @@ def kill_in_mid_write(job: Job, folder: Path) -> tuple[Progress, str, bool]:
     make_folder(job, folder)
     pipe = folder / f".rank-{job.rank}.pt.{pid}"
     os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
     writer.begin(state.tensors(), folder)
-    reader = os.open(pipe, os.O_RDONLY)
-    first = os.read(reader, 2)  # so it is writing
+    assert select.select([reader], [], [], 30)[0]  # so it is writing
+    first = os.read(reader, 2)
     assert writer.progress() is Progress.WRITING
     kill(pid)
     os.close(reader)

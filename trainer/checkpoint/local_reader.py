@@ -24,11 +24,11 @@ def read(
     The caller has verified the checksums. Where it says why not, ``tensors`` are as
     they were, on this rank alone: the ranks must still agree.
     """
-    saved_by = checkpoint.record.world_size
-    if saved_by != world_size:
+    if checkpoint.record.world_size != world_size:
+        saved_by = _ranks(checkpoint.record.world_size)
         return (
-            f"saved by {saved_by} ranks as local shards, which only {saved_by} ranks can read, and "
-            f"{world_size} run now; restart with {saved_by} ranks, or do so once with "
+            f"saved by {saved_by} as local shards, which only {saved_by} can read, and "
+            f"{world_size} run now; restart with {saved_by}, or do so once with "
             "checkpoint.mode=async, whose next checkpoint any number of ranks can read"
         )
     name = shard_name(rank)
@@ -67,6 +67,10 @@ def _difference(saved: dict[Any, Any], wanted: dict[str, Tensor]) -> str | None:
         if (value.shape, value.dtype) != (tensor.shape, tensor.dtype):
             return f"{name} is {_kind(value)}, and {_kind(tensor)} in this run"
     return None
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank" if count == 1 else f"{count} ranks"
 
 
 def _kind(tensor: Tensor) -> str:
