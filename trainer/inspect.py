@@ -21,8 +21,16 @@ from rich.table import Table
 
 from trainer.checkpoint.fingerprint import difference, fingerprint
 from trainer.checkpoint.layout import ShardFormat
-from trainer.checkpoint.survey import Found, NoCheckpoints, checkpoints_folder, gib, survey
-from trainer.settings import SettingsError, TrainerSettings
+from trainer.checkpoint.survey import (
+    Found,
+    NoCheckpoints,
+    checkpoints_folder,
+    gib,
+    run_of,
+    settings_of,
+    survey,
+)
+from trainer.settings import TrainerSettings
 
 INTERRUPTED_EXIT_CODE = 130
 WIDTH = 120
@@ -66,7 +74,7 @@ class Listing:
         if found.problem or found.checkpoint is None:
             return found.problem
         record, settings = found.checkpoint.record, self.settings
-        run = settings.run_directory.name if settings else self.root.resolve().parent.name
+        run = run_of(self.root, settings)
         resume_step = settings.checkpoint.resume_step if settings else None
         if record.run != run and record.step != resume_step:
             return f"it is of run {record.run!r}, not {run!r}"
@@ -86,19 +94,11 @@ class Listing:
 
         turns = in_turn(
             [each.checkpoint for each in self.found if each.checkpoint],
-            run=settings.run_directory.name,
+            run=run_of(self.root, settings),
             resume_step=settings.checkpoint.resume_step,
         )
         by_path = {each.path: each for each in self.found}
         return [by_path[checkpoint.path] for checkpoint in turns]
-
-
-def settings_of(root: Path) -> TrainerSettings | None:
-    """What the run to which ``root`` belongs was last started with, if that can be told."""
-    try:
-        return TrainerSettings.from_file(root.resolve().parent / "settings.json")
-    except SettingsError:
-        return None
 
 
 def as_json(listing: Listing) -> str:

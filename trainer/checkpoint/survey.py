@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.checkpoint.layout import COMMIT_RECORD, Checkpoint, committed, what_is_damaged
+from trainer.settings import SettingsError, TrainerSettings
 
 CHECKPOINTS = "checkpoints"
 UNCOMMITTED = "has no commit record: a save that is in flight, or never finished"
@@ -23,6 +24,10 @@ Say = Callable[[str], None]
 
 class NoCheckpoints(ValueError):
     """A path that is not what it should be; one line with the remedy."""
+
+
+class NothingValid(ValueError):
+    """Checkpoints that are damaged or of another run; one line with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,49 @@ def survey(root: Path, *, quick: bool, say: Say, now: float) -> list[Found]:
     found = [_found(c.path, c, why_invalid(c, quick=quick, say=say), now) for c in checkpoints]
     found += [_found(path, None, why_uncommitted(path), now) for path in others]
     return [each for each in found if each is not None]
+
+
+def choose(path: Path, *, say: Say) -> Checkpoint:
+    """The checkpoint that ``path`` is or, of a run's folder, its newest valid one; verified.
+
+    Raises:
+        NoCheckpoints: ``path`` is neither a checkpoint nor the folder of a run.
+        NothingValid: it, or every checkpoint in it, is damaged.
+        OSError: the storage fails to answer.
+    """
+    own = path.resolve()
+    if (path / COMMIT_RECORD).exists() or (path.is_dir() and own.parent.name == CHECKPOINTS):
+        here = [checkpoint for checkpoint in committed(own.parent) if checkpoint.path == own]
+        problem = why_invalid(here[0], quick=False, say=say) if here else why_uncommitted(own)
+        if problem:
+            raise NothingValid(
+                f"{path}: {problem}; take another checkpoint (python -m trainer.inspect lists them)"
+            )
+        return here[0]
+    root = checkpoints_folder(path)
+    run = run_of(root, settings_of(root))
+    for checkpoint in committed(root):
+        if checkpoint.record.run != run:
+            problem = f"it is of run {checkpoint.record.run!r}; to take it, give its own folder"
+        else:
+            problem = why_invalid(checkpoint, quick=False, say=say)
+        if not problem:
+            return checkpoint
+        say(f"passed over {checkpoint.path.name}: {problem}")
+    raise NothingValid(f"{root}: holds no valid checkpoint; see python -m trainer.inspect {path}")
+
+
+def settings_of(root: Path) -> TrainerSettings | None:
+    """What the run to which ``root`` belongs was last started with, if that can be told."""
+    try:
+        return TrainerSettings.from_file(root.resolve().parent / "settings.json")
+    except SettingsError:
+        return None
+
+
+def run_of(root: Path, settings: TrainerSettings | None) -> str:
+    """The name that the run's own checkpoints have in their records."""
+    return settings.run_directory.absolute().name if settings else root.resolve().parent.name
 
 
 def why_invalid(checkpoint: Checkpoint, *, quick: bool, say: Say) -> str:
