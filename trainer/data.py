@@ -48,17 +48,22 @@ class BuiltInCorpus:
     end_of_text = 256
 
     def __init__(self) -> None:
-        row: list[int] = []
-        for name in sorted(topics):
-            row += topics[name].encode()
-            row.append(self.end_of_text)
-        self._tokens = torch.tensor(row, dtype=torch.int16)
+        self._tokens = _help_texts(self.end_of_text)
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def read(self, start: int, stop: int) -> Tensor:
         return self._tokens[start:stop].to(torch.int64)
+
+
+@lru_cache(maxsize=1)
+def _help_texts(end_of_text: int) -> Tensor:
+    row: list[int] = []
+    for name in sorted(topics):
+        row += topics[name].encode()
+        row.append(end_of_text)
+    return torch.tensor(row, dtype=torch.int16)
 
 
 def open_corpus(settings: DataSettings) -> Corpus:

@@ -4,7 +4,6 @@ The same function runs whichever layer wraps it, and whichever attempt it is:
 each joins, builds, restores the newest checkpoint and goes on from its step.
 """
 
-import math
 import time
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from trainer.events import EventLog
 from trainer.faults.injector import FaultInjector
 from trainer.faults.plan import Fault, on_ranks, plan_faults
 from trainer.model import build_model
-from trainer.optimization import Optimization, adamw
+from trainer.optimization import Optimization, adamw, refuse_non_finite
 from trainer.recovery.layer import Attempt
 from trainer.settings import CheckpointMode, TrainerSettings
 from trainer.state import TrainState, seed_random_numbers
@@ -29,13 +28,6 @@ from trainer.stopping import StopSignal
 from trainer.timeouts import Timeouts
 from trainer.watchdog import Watchdog
 from trainer.weights import load_weights
-
-
-class NonFiniteStep(ArithmeticError):
-    """Loss or gradients of all ranks together are not numbers: every rank raises this alike.
-
-    It comes before the step can be saved, for its parameters are lost.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +193,7 @@ class _Run:
                 failed=saving.failed,
             )
         )
-        norm = gradient_norm.item()  # of all ranks together, so they agree on it already
-        if not (math.isfinite(agreed.loss) and math.isfinite(norm)):
-            raise NonFiniteStep(
-                f"step {step} has loss {agreed.loss} and gradient norm {norm}; "
-                "lower optimizer.learning_rate or lengthen optimizer.warmup_steps"
-            )
+        refuse_non_finite(step, loss=agreed.loss, gradient_norm=gradient_norm.item())
         return agreed
 
     def _report_progress(self) -> None:

@@ -6,6 +6,7 @@ rounding. Gradients stay on the rank until its last micro batch and are then
 reduced once.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -20,6 +21,10 @@ from trainer.distributed import Job
 from trainer.schedule import learning_rate
 from trainer.settings import OptimizerSettings, TrainerSettings
 from trainer.state import TrainState
+
+
+class NonFiniteStep(ArithmeticError):
+    """Loss or gradients of all ranks together are not numbers: every rank raises this alike."""
 
 
 def adamw(model: nn.Module, settings: OptimizerSettings) -> AdamW:
@@ -102,6 +107,19 @@ def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
         norm = norm.full_tensor()
     nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
+
+
+def refuse_non_finite(step: int, *, loss: float, gradient_norm: float) -> None:
+    """Called with the sums over all ranks, before the step can be saved: it has no way back.
+
+    Raises:
+        NonFiniteStep: one of them is not a number, and so no parameter is any more.
+    """
+    if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+        raise NonFiniteStep(
+            f"step {step} has loss {loss} and gradient norm {gradient_norm}; "
+            "lower optimizer.learning_rate or lengthen optimizer.warmup_steps"
+        )
 
 
 class _SumOverRanks:
