@@ -42,6 +42,9 @@ NAMES = (
 KILL_AFTER_SHARES = 1.5
 """A contender that takes this many times its share of the time left hangs."""
 
+SHORTEST_LIMIT_SECONDS = 80.0
+"""But not before this: what it takes to start, and to save the largest preset twice."""
+
 SHARE_FOR_SAVES = 0.85
 GRACE_SECONDS = 5.0
 
@@ -119,10 +122,11 @@ def run(name: str, settings: dict[str, Any], num_ranks: int, *, share: float, ou
         "results": str(results),
         "no_save_after": time.monotonic() + SHARE_FOR_SAVES * share,
     }
-    print(f"{name}: at most {share:.0f} s ...", file=sys.stderr, flush=True)
+    limit = max(KILL_AFTER_SHARES * share, SHORTEST_LIMIT_SECONDS)
+    print(f"{name}: about {share:.0f} s ...", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "tests.trainer.bench_rank", json.dumps(order)]
     with (out / f"{name}.log").open("wb") as log:
-        failure = run_ranks(command, num_ranks, log.fileno(), KILL_AFTER_SHARES * share)
+        failure = run_ranks(command, num_ranks, log.fileno(), limit)
     shutil.rmtree(storage, ignore_errors=True)
     os.sync()  # the next one gets a disk with nothing left to write
     lines = results.read_text().splitlines() if results.exists() else []
