@@ -177,10 +177,10 @@ class Checkpointer:
         """
         assert self._needed_bytes is not None
         needed = self._needed_bytes * (1 + _MARGIN_FRACTION) + _MARGIN_BYTES
-        if _free_bytes(self._root) < needed and self._job.rank == 0:
+        if free_bytes(self._root) < needed and self._job.rank == 0:
             # What a dead attempt left behind would otherwise take this room for ever.
             layout.clear_debris(self._root, attempt=self._events.attempt)
-        free = _free_bytes(self._root)
+        free = free_bytes(self._root)
         if free >= needed:
             return ""
         return f"{self._root}: a save needs {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB are free"
@@ -242,6 +242,6 @@ class Checkpointer:
         return ""
 
 
-def _free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize

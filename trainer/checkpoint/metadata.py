@@ -93,7 +93,8 @@ class TensorReader(FileSystemReader):
 
 
 def _describes_tensors(metadata: Metadata) -> bool:
-    tensors, storage = metadata.state_dict_metadata, metadata.storage_data
+    tensors = getattr(metadata, "state_dict_metadata", None)
+    storage = getattr(metadata, "storage_data", None)
     return (
         isinstance(tensors, dict)
         and all(isinstance(entry, TensorStorageMetadata) for entry in tensors.values())
