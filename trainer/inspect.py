@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,13 @@ from rich.box import Box
 from rich.console import Console
 from rich.table import Table
 
-from trainer.checkpoint.fingerprint import difference, fingerprint
 from trainer.checkpoint.layout import ShardFormat
+from trainer.checkpoint.listing import Listing
 from trainer.checkpoint.survey import (
     Found,
     NoCheckpoints,
     checkpoints_folder,
     gib,
-    run_of,
     settings_of,
     survey,
 )
@@ -45,7 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         root = checkpoints_folder(arguments.directory)
         found = survey(root, quick=arguments.quick, say=_say, now=time.time())
-        listing = Listing(root, tuple(found), settings_of(root), quick=arguments.quick)
+        settings = settings_of(root)
+        listing = Listing(
+            root=root,
+            found=tuple(found),
+            settings=settings,
+            fingerprint=_fingerprint(settings) if settings else None,
+            quick=arguments.quick,
+        )
         _print(as_json(listing) if arguments.json else as_text(listing))
     except NoCheckpoints as error:
         _say(str(error))
@@ -58,47 +63,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if all(each.problem for each in listing.found) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    root: Path
-    found: tuple[Found, ...]
-    """The newest checkpoint first."""
+def _fingerprint(settings: TrainerSettings) -> dict[str, Any] | None:
+    # Imported late: it needs torch, and a refusal does not.
+    from trainer.checkpoint.fingerprint import fingerprint
 
-    settings: TrainerSettings | None
-    """Of the run's last attempt; None where they are not kept or not of this version."""
-
-    quick: bool
-
-    def why_not_restored(self, found: Found) -> str:
-        """Why the run would pass it over, in words; empty if it could go on from it."""
-        if found.problem or found.checkpoint is None:
-            return found.problem
-        record, settings = found.checkpoint.record, self.settings
-        run = run_of(self.root, settings)
-        resume_step = settings.checkpoint.resume_step if settings else None
-        if record.run != run and record.step != resume_step:
-            return f"it is of run {record.run!r}, not {run!r}"
-        if settings and record.fingerprint != fingerprint(settings):
-            return f"its settings differ: {difference(record.fingerprint, fingerprint(settings))}"
-        return ""
-
-    def restored(self) -> Found | None:
-        """The one that a restore takes."""
-        return next((each for each in self._in_turn() if not self.why_not_restored(each)), None)
-
-    def _in_turn(self) -> list[Found]:
-        settings = self.settings
-        if settings is None or settings.checkpoint.resume_step is None:
-            return list(self.found)
-        from trainer.checkpoint.restore import in_turn
-
-        turns = in_turn(
-            [each.checkpoint for each in self.found if each.checkpoint],
-            run=run_of(self.root, settings),
-            resume_step=settings.checkpoint.resume_step,
-        )
-        by_path = {each.path: each for each in self.found}
-        return [by_path[checkpoint.path] for checkpoint in turns]
+    try:
+        return fingerprint(settings)
+    except ValueError as error:  # looked at from where the dataset is not
+        _say(f"cannot tell whether the settings are still those of the checkpoints: {error}")
+        return None
 
 
 def as_json(listing: Listing) -> str:

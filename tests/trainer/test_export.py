@@ -1,6 +1,7 @@
 """Exported weights: transformers loads what was trained, bit for bit; each misfit is one line."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -153,6 +154,7 @@ def test_bfloat16_weights_are_the_rounded_ones(tmp_path: Path) -> None:
     checkpoint = store(tmp_path / "run", tensors)
     model = loaded(exported(checkpoint, tmp_path / "out", "--dtype", "bfloat16"))
     assert model.dtype == torch.bfloat16
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
     for name, value in model.named_parameters():
         assert torch.equal(value, tensors[f"model.{name}"].to(torch.bfloat16)), name
 
@@ -190,6 +192,19 @@ def test_of_a_run_the_newest_valid_checkpoint_is_exported(
     out, err = capsys.readouterr()
     assert out.startswith("Exported step 10 (attempt 1)")
     assert "passed over step-00000020-attempt-0001: __1_0.distcp has a wrong checksum" in err
+
+
+def test_of_a_run_no_other_run_s_checkpoint_is_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(tmp_path / "run", parameters(), step=10)
+    foreign = store(tmp_path / "other", parameters(), step=20)
+    copy = shutil.copytree(foreign, tmp_path / "run" / "checkpoints" / foreign.name)
+    exported(tmp_path / "run", tmp_path / "out")
+    out, err = capsys.readouterr()
+    assert out.startswith("Exported step 10 (attempt 1)")
+    assert "it is of run 'other'" in err
+    exported(copy, tmp_path / "asked-for")
 
 
 def test_an_empty_out_is_filled_and_missing_parents_are_made(tmp_path: Path) -> None:

@@ -8,56 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.ranks import trainer_settings
+from tests.trainer.listings import SHARD, flip_a_bit, listed, save
 from trainer.checkpoint import survey as survey_module
-from trainer.checkpoint.fingerprint import fingerprint
-from trainer.checkpoint.layout import (
-    COMMIT_RECORD,
-    CommitRecord,
-    ShardFormat,
-    commit,
-    folder_name,
-    record_file,
-)
+from trainer.checkpoint.layout import COMMIT_RECORD
 from trainer.checkpoint.survey import survey
 from trainer.inspect import age, main
-
-SHARD = "__0_0.distcp"
-
-
-def save(run: Path, /, step: int, attempt: int = 1, **changes: Any) -> Path:
-    """A checkpoint of two files of 1000 bytes each; ``changes`` are of its record."""
-    folder = run / "checkpoints" / folder_name(step, attempt)
-    folder.mkdir(parents=True)
-    for name in (SHARD, "__1_0.distcp"):
-        (folder / name).write_bytes(bytes([step % 256]) * 1000)
-    fields: dict[str, Any] = {
-        "step": step,
-        "attempt": attempt,
-        "world_size": 2,
-        "fingerprint": fingerprint(trainer_settings(run)),
-        "files": tuple(record_file(folder / name) for name in (SHARD, "__1_0.distcp")),
-        "format": ShardFormat.DCP,
-        "run": run.name,
-    }
-    commit(folder, CommitRecord(**(fields | changes)))
-    return folder
-
-
-def keep_settings(run: Path, **groups: dict[str, Any]) -> None:
-    settings = trainer_settings(run, **groups)
-    (run / "settings.json").write_text(settings.model_dump_json())
-
-
-def flip_a_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[500] ^= 1
-    path.write_bytes(content)
-
-
-def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
-    code = main([*arguments, "--json"])
-    return code, json.loads(capsys.readouterr().out)
 
 
 def problems(content: dict[str, Any]) -> dict[str, str | None]:
@@ -96,17 +51,6 @@ def test_the_table_is_ascii_within_its_columns(
     assert table.isascii()
     assert max(map(len, table.splitlines())) <= 120
     assert "[bold]" in table.replace("\n", "")
-
-
-def test_a_later_attempt_is_newer_whatever_its_step(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(run, 30, attempt=1)
-    save(run, 20, attempt=2)
-    code, content = listed(capsys, str(run))
-    assert code == 0
-    assert content["restore_takes"] == "step-00000020-attempt-0002"
-    assert [entry["step"] for entry in content["checkpoints"]] == [20, 30]
 
 
 def test_the_checkpoints_folder_itself_is_listed_alike(
@@ -162,49 +106,6 @@ def test_quick_sees_a_truncated_file_and_says_that_it_read_nothing(
     }
     main([str(run), "--quick"])
     assert "Only sizes were compared." in capsys.readouterr().out
-
-
-def test_a_checkpoint_of_another_run_is_valid_and_not_restored(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(run, 10)
-    save(run, 20, run="mistral")
-    code, content = listed(capsys, str(run))
-    assert code == 0
-    assert content["restore_takes"] == "step-00000010-attempt-0001"
-    assert content["checkpoints"][0]["valid"]
-    assert content["checkpoints"][0]["why_not_restored"] == "it is of run 'mistral', not 'llama'"
-
-
-def test_a_checkpoint_of_other_settings_is_valid_and_not_restored(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(run, 10)
-    keep_settings(run, model={"seed": 7})
-    code, content = listed(capsys, str(run))
-    assert code == 0
-    assert content["restore_takes"] is None
-    reason = content["checkpoints"][0]["why_not_restored"]
-    assert reason == "its settings differ: model.seed 0 is now 7"
-
-
-def test_the_step_to_go_back_to_is_the_one_that_a_restore_takes(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for step in (10, 20, 30):
-        save(run, step)
-    keep_settings(run, checkpoint={"resume_step": 20})
-    _, content = listed(capsys, str(run))
-    assert content["restore_takes"] == "step-00000020-attempt-0001"
-
-
-def test_local_shards_are_said_to_need_as_many_ranks(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    save(run, 10, format=ShardFormat.LOCAL_SHARDS)
-    main([str(run)])
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "A restore takes step-00000010-attempt-0001, on 2 ranks alone."
 
 
 def test_looking_changes_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
