@@ -140,7 +140,7 @@ def test_another_number_of_ranks_restores_every_bit(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_every_number_of_ranks_restores_every_bit_of_every_other(
     mode: str, crew_of: CrewOf, tmp_path: Path
