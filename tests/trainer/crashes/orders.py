@@ -23,7 +23,9 @@ class Act(StrEnum):
 
     FREE = "free"
     VANISH = "vanish"
-    """The checkpoints' folder is moved away."""
+    """The checkpoints' folder is moved away, until ``RETURN``."""
+
+    RETURN = "return"
 
     READ_ONLY = "read_only"
     """The file system of the checkpoints can no longer be written, until ``WRITABLE``."""

@@ -25,6 +25,7 @@ from tests.trainer.crashes.tracer import Tracer, When, why_not_traceable
 
 WORLD_SIZE = 2
 FILLER = "filler"
+AWAY = "moved-away"
 
 _PRELOADED = (
     "nvidia_resiliency_ext.checkpointing.async_ckpt.core",
@@ -104,7 +105,9 @@ def _perform(act: Act, tracer: Tracer, pid: int, folder: Path) -> None:
         case Act.FREE:
             (folder / FILLER).unlink()
         case Act.VANISH:
-            folder.rename(folder.with_name("moved-away"))
+            folder.rename(folder.with_name(AWAY))
+        case Act.RETURN:
+            folder.with_name(AWAY).rename(folder)
         case Act.READ_ONLY:
             _remount(folder, _MS_RDONLY)
         case Act.WRITABLE:
