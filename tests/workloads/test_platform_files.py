@@ -95,7 +95,7 @@ def test_a_file_that_is_no_outputs_file_is_one_line(
 
 
 def test_a_missing_outputs_file_is_one_line(tmp_path: Path, p5: Deployment) -> None:
-    with pytest.raises(DeploymentError, match=r"cannot be read .No such file.*write it with: make deploy"):
+    with pytest.raises(DeploymentError, match=r"No such file.*write it with: make deploy"):
         read_file_system(tmp_path / "none.json", deployment=p5, source=Path("p5.yaml"))
 
 
