@@ -38,7 +38,8 @@ class Storage(Settings):
     data_repository: Bucket | None = None
     """A bucket or prefix, ``s3://bucket/prefix``, of the same region that mirrors the file
     system both ways. What is deleted in one is deleted in the other: turn on versioning there.
-    Deleting the stacks deletes nothing in it."""
+    Deleting the stacks deletes nothing in it. Before the first run on a large one, see
+    docs/assumptions.md about who owns its files."""
 
     claim: DnsLabel = "fsx"
     """Name of the PersistentVolumeClaim that every run mounts."""

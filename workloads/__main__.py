@@ -23,9 +23,9 @@ examples:
       write dist/steadfast-p5/<run>.yaml for every run of the file
   python -m workloads synth --deployment deployments/p5.yaml --outputs cdk-outputs.json
       write dist/steadfast-p5/platform/ too: what a cluster needs before its first run, for
-      the ids in the file of 'cdk deploy --all --outputs-file cdk-outputs.json'. With
-      kubectl_provider: false, also print the kubectl and helm commands that install it;
-      otherwise the platform stack does, and the files are there to be read
+      the ids in the file that 'make deploy' wrote. With kubectl_provider: false, also
+      print the kubectl and helm commands that install it; otherwise the platform stack
+      does, and the files are there to be read
   python -m workloads rehearse pod in-job --deployment deployments/rehearsal.yaml --out out
       run two of its Jobs as processes on this computer
   python -m workloads schema --out deployments/schema.json
@@ -73,7 +73,7 @@ def _synth(arguments: argparse.Namespace) -> int:
     if platform:
         write_files(platform.texts)
     elif not deployment.kubectl_provider:
-        command = deploy_command(arguments.deployment, Path("cdk-outputs.json"))
+        command = deploy_command(arguments.deployment)
         print(
             "workloads synth: left out the platform (namespace, claim, plugins), which no stack of "
             f"this deployment installs; run '{command}' and add --outputs cdk-outputs.json",
@@ -167,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         "--outputs",
         type=Path,
         metavar="FILE",
-        help="what 'cdk deploy --outputs-file FILE' wrote; adds the platform, see the examples "
+        help="cdk-outputs.json, which 'make deploy' wrote; adds the platform, see the examples "
         "of 'python -m workloads --help'",
     )
 

@@ -99,7 +99,7 @@ def platform_documents(deployment: Deployment, file_system: FileSystem) -> list[
 
 
 def read_file_system(outputs: Path, *, deployment: Deployment, source: Path) -> FileSystem:
-    """The file system of the storage stack, as ``cdk deploy --outputs-file`` wrote it.
+    """The file system of the storage stack, as ``make deploy`` wrote it into cdk-outputs.json.
 
     ``source`` is the deployment file, for the command that an error tells to run.
 
@@ -109,14 +109,13 @@ def read_file_system(outputs: Path, *, deployment: Deployment, source: Path) -> 
     try:
         return _find(_read(outputs), names.stack_name(deployment, names.STORAGE))
     except ValueError as error:
-        command = deploy_command(source, outputs)
+        command = deploy_command(source)
         raise DeploymentError(f"{outputs}: {error}; write it with: {command}") from error
 
 
-def deploy_command(source: Path, outputs: Path) -> str:
-    """What writes the outputs of the stacks of a deployment file."""
-    deploy = ["cdk", "deploy", "--all", "-c", f"deployment={source}"]
-    return shlex.join([*deploy, "--outputs-file", str(outputs)])
+def deploy_command(source: Path) -> str:
+    """What writes the outputs of the stacks of a deployment file, into cdk-outputs.json."""
+    return shlex.join(["make", "deploy", f"DEPLOYMENT={source}"])
 
 
 def _read(path: Path) -> Any:

@@ -39,6 +39,8 @@ def judge_addons(addons: Sequence[Mapping[str, Any]], settings: InfraSettings) -
             f"aws eks describe-addon --cluster-name {settings.name} --addon-name {name} "
             f"--region {settings.region}"
         )
-        remedy = f"mend what it says, then deploy {settings.name}-cluster; see {look}"
+        # No deploy asks for it again while the template stays as it is.
+        again = look.replace("describe-addon", "update-addon") + " --resolve-conflicts PRESERVE"
+        remedy = f"mend what it says; EKS then looks again, or have it do so: {again}; see {look}"
         findings.append(error(ADDONS, f"{name} does not work", value, remedy))
     return findings or [ok(ADDONS, "all are active", f"{len(addons)} add-ons")]

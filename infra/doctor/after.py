@@ -8,23 +8,24 @@ from functools import partial
 from typing import Any
 
 from infra.aws import ERRORS
-from infra.doctor.before import ADD_ONS, FILE_SYSTEM_STATE, Progress, run_checks
+from infra.doctor import nodes
+from infra.doctor.before import (
+    ADD_ONS,
+    FILE_SYSTEM_STATE,
+    UNEXPECTED,
+    Progress,
+    not_understood,
+    run_checks,
+)
 from infra.doctor.case import Case
 from infra.doctor.cluster import describe_cluster
 from infra.doctor.file_system import FileSystem, find_file_system
 from infra.doctor.findings import Finding, error, warning
-from infra.doctor.kubelets import judge_kubelets
+from infra.doctor.kubelets import KUBELETS, judge_kubelets
 from infra.doctor.lookups import storage_file_system_id
-from infra.doctor.mounting import judge_clients, judge_volume
-from infra.doctor.nodes import (
-    judge_counts,
-    judge_devices,
-    judge_health,
-    judge_plugins,
-    judge_taints,
-)
+from infra.doctor.mounting import CLIENT, VOLUME, judge_clients, judge_volume
 from infra.doctor.objects import Cluster
-from infra.doctor.pods import judge_claim, judge_terminating
+from infra.doctor.pods import CLAIM, TERMINATING, judge_claim, judge_terminating
 from infra.kubectl import Kubectl, KubectlError, KubectlForbiddenError
 
 API = "cluster API"
@@ -56,25 +57,37 @@ def check_after(case: Case, kubectl: Kubectl, progress: Progress) -> list[Findin
         claims=seen.get(CLAIMS, []),
         volumes=seen.get(VOLUMES, []),
     )
-    for kinds, judge in _judges(case):
+    for name, kinds, judge in _judges(case):
         if kinds <= seen.keys():
-            findings += judge(cluster)
+            findings += _judged(name, judge, cluster)
     return findings
 
 
-def _judges(case: Case) -> list[tuple[set[str], Judge]]:
-    """Each with the kinds of objects without which it would judge wrongly."""
+def _judged(check: str, judge: Judge, cluster: Cluster) -> list[Finding]:
+    try:
+        return judge(cluster)
+    except UNEXPECTED as problem:
+        return [not_understood(check, problem)]
+
+
+def _judges(case: Case) -> list[tuple[str, set[str], Judge]]:
+    """Each with its check, and the kinds of objects without which it would judge wrongly."""
     settings, now = case.settings, case.now
     has = _file_system(case)
-    judges: list[tuple[set[str], Judge]] = [
-        ({NODES}, partial(judge_counts, settings=settings, now=now)),
-        ({NODES}, partial(judge_devices, settings=settings)),
-        ({NODES}, judge_health),
-        ({NODES}, partial(judge_kubelets, version=_version(case))),
-        ({NODES, PODS, DAEMON_SETS}, partial(judge_plugins, settings=settings)),
-        ({NODES, PODS}, partial(judge_taints, now=now)),
-        ({NODES}, judge_clients),
+    judges: list[tuple[str, set[str], Judge]] = [
+        (nodes.NODES, {NODES}, partial(nodes.judge_counts, settings=settings, now=now)),
+        (nodes.DEVICES, {NODES}, partial(nodes.judge_devices, settings=settings)),
+        (nodes.HEALTH, {NODES}, nodes.judge_health),
+        (KUBELETS, {NODES}, partial(judge_kubelets, version=_version(case))),
         (
+            nodes.PLUGINS,
+            {NODES, PODS, DAEMON_SETS},
+            partial(nodes.judge_plugins, settings=settings),
+        ),
+        (nodes.TAINT, {NODES, PODS}, partial(nodes.judge_taints, now=now)),
+        (CLIENT, {NODES}, judge_clients),
+        (
+            CLAIM,
             {CLAIMS},
             partial(
                 judge_claim,
@@ -82,10 +95,10 @@ def _judges(case: Case) -> list[tuple[set[str], Judge]]:
                 file_system_id=has.id if has else _file_system_id(case),
             ),
         ),
-        ({NODES, PODS}, partial(judge_terminating, now=now)),
+        (TERMINATING, {NODES, PODS}, partial(judge_terminating, now=now)),
     ]
     if has:
-        judges.append(({VOLUMES}, partial(judge_volume, settings=settings, has=has)))
+        judges.append((VOLUME, {VOLUMES}, partial(judge_volume, settings=settings, has=has)))
     return judges
 
 
@@ -93,7 +106,7 @@ def _version(case: Case) -> str:
     """The control plane's; the file's where EKS could not be asked."""
     try:
         cluster = describe_cluster(case.clients, case.settings) or {}
-    except ERRORS:
+    except (*ERRORS, *UNEXPECTED):
         cluster = {}
     return str(cluster.get("version", case.settings.kubernetes_version))
 
@@ -102,7 +115,7 @@ def _file_system(case: Case) -> FileSystem | None:
     """None also where it could not be asked for, which the file system's own check says."""
     try:
         return find_file_system(case.clients, case.settings)
-    except ERRORS:
+    except (*ERRORS, *UNEXPECTED):
         return None
 
 
@@ -110,5 +123,5 @@ def _file_system_id(case: Case) -> str | None:
     """Of which CloudFormation knows even where FSx could not be asked."""
     try:
         return storage_file_system_id(case.clients, case.settings)
-    except ERRORS:
+    except (*ERRORS, *UNEXPECTED):
         return None

@@ -9,7 +9,8 @@ from botocore.exceptions import ClientError
 
 from infra.aws import Clients, error_code
 from infra.doctor.case import Case
-from infra.doctor.findings import Finding, error, ok
+from infra.doctor.dates import OVER, is_over
+from infra.doctor.findings import Finding, error, ok, softened
 from infra.doctor.lookups import all_pages, running_nodes
 from infra.doctor.reservations import Facts, judge_block, judge_group, judge_reservation
 from infra.node_groups import CapacityBlock, OnDemand, Reservation
@@ -81,7 +82,8 @@ def check_reservations(case: Case) -> list[Finding]:
                 continue
             case CapacityBlock(reservation_id=reservation_id) as block:
                 facts = _described(clients, [reservation_id])
-                findings += judge_block(name, group, block, facts, zone=zone, now=case.now)
+                judged = judge_block(name, group, block, facts, zone=zone, now=case.now)
+                findings += softened(judged, OVER) if is_over(case, name) else judged
             case Reservation(reservation_id=str(reservation_id)):
                 facts = _described(clients, [reservation_id])
                 own = running_nodes(clients, case.settings, name)

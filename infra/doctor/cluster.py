@@ -44,13 +44,14 @@ def judge_upgrade(cluster: Mapping[str, Any] | None, wanted: str) -> Finding:
         return warning(UPGRADE, "the cluster is changing", status, "wait some minutes")
     has = cluster["version"]
     value = f"deployed {has}, file {wanted}"
-    steps = _minor(wanted) - _minor(has)
+    steps = minor_of(wanted) - minor_of(has)
     if steps == 0:
         return ok(UPGRADE, "active", f"Kubernetes {has}")
     if steps == 1:
         remedy = "replace the training nodes afterwards, group by group"
-        return warning(UPGRADE, "a deploy upgrades the control plane, not the nodes", value, remedy)
-    reachable = f"1.{_minor(has) + 1}" if steps > 1 else has
+        what = "a deploy upgrades the control plane and the system nodes, not the training nodes"
+        return warning(UPGRADE, what, value, remedy)
+    reachable = f"1.{minor_of(has) + 1}" if steps > 1 else has
     return error(
         UPGRADE,
         "the control plane goes up one version at a time, and never down",
@@ -87,5 +88,5 @@ def _zones_of(clients: Clients, subnets: Sequence[str]) -> list[str]:
     return [subnet["AvailabilityZone"] for subnet in found]
 
 
-def _minor(version: str) -> int:
+def minor_of(version: str) -> int:
     return int(version.split(".")[1])

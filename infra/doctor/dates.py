@@ -1,47 +1,68 @@
-"""Dates of Capacity Blocks against the clock, whatever EC2 says of the blocks."""
+"""Dates of Capacity Blocks against the clock, whatever EC2 says of the blocks.
 
-from datetime import datetime
+Auto Scaling refuses a date in the past, and CloudFormation sends a date again with
+whatever else changes of its action. So a date that has passed is harmless only where
+the deployed template has the very same action, which no deploy then sends.
+"""
 
-from infra.aws import Clients
+from collections.abc import Sequence
+
+from infra import names
 from infra.doctor.case import Case
-from infra.doctor.findings import Finding, error, ok
+from infra.doctor.findings import Finding, error, ok, warning
+from infra.doctor.lookups import deployed_resources
 from infra.doctor.reservations import when
 from infra.node_groups import CapacityBlock
+from infra.schedule import Resize, planned_resizes
 
 DATES = "block dates"
+
+OVER = "over: the group stays empty"
 
 
 def check_dates(case: Case) -> list[Finding]:
     """Nothing for a group that is of no block."""
-    findings = []
-    for name, group in case.settings.node_groups.items():
-        block = group.capacity
-        if not isinstance(block, CapacityBlock):
-            continue
-        # Only a start in the past makes a difference to a group that exists.
-        past = block.starts_at is not None and block.starts_at <= case.now
-        scaling_group = case.settings.auto_scaling_group_name(name)
-        exists = past and _exists(case.clients, scaling_group)
-        findings.append(judge_dates(name, block, case.now, group_exists=exists))
-    return findings
+    return [
+        judge_dates(case, name, group.capacity, sent_too_late(case, name))
+        for name, group in case.settings.node_groups.items()
+        if isinstance(group.capacity, CapacityBlock)
+    ]
 
 
-def judge_dates(name: str, block: CapacityBlock, now: datetime, *, group_exists: bool) -> Finding:
-    """A group that exists keeps its schedule as it is: no deploy sends the start again."""
+def judge_dates(case: Case, name: str, block: CapacityBlock, too_late: Sequence[Resize]) -> Finding:
+    """``too_late`` are the actions in the past that a deploy would send."""
     key = f"node_groups.{name}.capacity"
-    if block.empty_at <= now:
-        what = f"{name}: the block is over, or about to be"
+    if block.empty_at <= case.now:
         value = f"ends_at {when(block.ends_at)}, nodes must leave by {when(block.empty_at)}"
-        return error(DATES, what, value, f"buy another block and name it in {key}")
-    if block.starts_at and block.starts_at <= now and not group_exists:
+        buy = f"buy another block and name it in {key}"
+        if not too_late:
+            return warning(DATES, f"{name}: {OVER}", value, f"to go on {buy}")
+        what = f"{name}: the block is over, or about to be, and a deploy would send its dates"
+        remedy = f"{buy}; or, if the group exists, set its dates and number of nodes back"
+        return error(DATES, what, value, remedy)
+    if block.starts_at and too_late:
         what = f"{name}: starts_at is in the past, and Auto Scaling refuses such a date"
         remedy = f"remove {key}.starts_at: without it the nodes start at once"
         return error(DATES, what, when(block.starts_at), remedy)
     return ok(DATES, f"{name}: the block is still to be used", f"until {when(block.empty_at)}")
 
 
-def _exists(clients: Clients, scaling_group: str) -> bool:
-    answer = clients("autoscaling").describe_auto_scaling_groups(
-        AutoScalingGroupNames=[scaling_group]
-    )
-    return bool(answer["AutoScalingGroups"])
+def is_over(case: Case, name: str) -> bool:
+    """Whether the group's block has ended, and a deploy leaves the group as it is: empty."""
+    block = case.settings.node_groups[name].capacity
+    if not isinstance(block, CapacityBlock) or block.empty_at > case.now:
+        return False
+    return not sent_too_late(case, name)
+
+
+def sent_too_late(case: Case, name: str) -> list[Resize]:
+    """Actions of the past that a deploy would send, since none such is deployed."""
+    past = [
+        each for each in planned_resizes(case.settings.node_groups[name]) if each.at <= case.now
+    ]
+    if not past:
+        return []
+    stack = names.stack_name(case.settings, names.nodes(name))
+    actions = deployed_resources(case.clients, stack).get("AWS::AutoScaling::ScheduledAction", ())
+    deployed = {(each.get("StartTime"), int(each.get("MaxSize", -1))) for each in actions}
+    return [each for each in past if (each.timestamp, each.num_nodes) not in deployed]

@@ -14,6 +14,7 @@ from infra.aws import ERRORS, Clients, error_code
 from infra.doctor.case import Case
 from infra.doctor.findings import Finding, error, ok, warning
 from infra.doctor.lookups import stack_status, storage_file_system_id
+from infra.doctor.platform import delete_stack
 from infra.lustre import LUSTRE_VERSION
 from infra.settings import InfraSettings
 
@@ -127,6 +128,18 @@ def _size(has: FileSystem, wanted_gib: int) -> list[Finding]:
     return []
 
 
+def _made_anew(settings: InfraSettings) -> str:
+    """Of a file system that was deleted by hand. A deploy skips a stack that has not changed."""
+    stacks = [names.STORAGE]
+    if settings.kubectl_provider:
+        stacks.insert(0, names.PLATFORM)  # which imports its address
+    deletions = ", when it is gone: ".join(delete_stack(settings, each) for each in stacks)
+    return (
+        f"if there is no stack {names.stack_name(settings, names.STORAGE)}: 'make deploy'; "
+        f"else end the jobs, then: {deletions}, and 'make deploy'"
+    )
+
+
 def check_state(case: Case) -> list[Finding]:
     return judge_state(find_file_system(case.clients, case.settings), case.settings)
 
@@ -134,7 +147,7 @@ def check_state(case: Case) -> list[Finding]:
 def judge_state(has: FileSystem | None, settings: InfraSettings) -> list[Finding]:
     if has is None:
         what = "the storage stack has no file system"
-        return [error(STATE, what, "none", f"deploy {settings.name}-storage")]
+        return [error(STATE, what, "none", _made_anew(settings))]
     findings = []
     if has.lustre_version != LUSTRE_VERSION:
         findings.append(

@@ -1,7 +1,7 @@
 """What the doctor found: one thing that was looked at, its value, and what to do about it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -34,6 +34,16 @@ def warning(check: str, what: str, value: object, remedy: str) -> Finding:
 
 def error(check: str, what: str, value: object, remedy: str) -> Finding:
     return Finding(check, Level.ERROR, what, str(value), remedy)
+
+
+def softened(findings: Iterable[Finding], why: str) -> list[Finding]:
+    """With warnings in the place of errors, for ``why``: no deploy would fail of them."""
+    return [
+        replace(each, level=Level.WARNING, value=f"{each.value}; {why}")
+        if each.level is Level.ERROR
+        else each
+        for each in findings
+    ]
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

@@ -1,4 +1,4 @@
-"""How far the nodes' kubelets lie behind the control plane, which a deploy upgrades alone.
+"""How far the nodes' kubelets lie behind the control plane: no deploy upgrades training nodes.
 
 Source of the limit: Kubernetes' version skew policy, three minor versions.
 """

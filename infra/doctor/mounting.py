@@ -7,6 +7,7 @@ from infra.bootstrap import GROUP_LABEL
 from infra.doctor.file_system import FileSystem
 from infra.doctor.findings import Finding, error, ok
 from infra.doctor.objects import Cluster, name_of, some_of
+from infra.doctor.platform import made_anew
 from infra.lustre import LUSTRE_VERSION, volume_name
 from infra.settings import InfraSettings
 
@@ -30,7 +31,7 @@ def judge_volume(cluster: Cluster, settings: InfraSettings, has: FileSystem) -> 
             VOLUME,
             f"{name} mounts {has.id} by another {key} than FSx gives it",
             f"volume {attributes.get(key, 'none')}, FSx {wanted}",
-            f"delete the jobs, the claim and volume {name}, then deploy again",
+            made_anew(settings),
         )
         for key, wanted in (("dnsname", has.dns_name), ("mountname", has.mount_name))
         if attributes.get(key) != wanted

@@ -15,6 +15,7 @@ from infra.doctor.objects import (
     quantity,
     seconds_since,
 )
+from infra.doctor.platform import made_anew
 from infra.hardware import InstanceType
 from infra.node_groups import CapacityBlock, NodeGroup
 from infra.settings import InfraSettings
@@ -188,12 +189,13 @@ def _not_installed(daemon_set: str, settings: InfraSettings) -> Finding:
     if daemon_set == STORAGE_DRIVER:
         remedy = (
             "see what the add-on says: aws eks describe-addon --addon-name aws-fsx-csi-driver "
-            f"--region {settings.region} --cluster-name {settings.name}"
+            f"--region {settings.region} --cluster-name {settings.name}; if it is gone, the same "
+            "with create-addon and --pod-identity-associations "
+            "serviceAccount=fsx-csi-controller-sa,roleArn=ARN "
+            f"(of the role in stack {settings.name}-cluster)"
         )
-    elif settings.kubectl_provider:
-        remedy = f"deploy {settings.name}-platform"
     else:
-        remedy = "install its chart with helm (docs/operations.md)"
+        remedy = made_anew(settings)
     return error(PLUGINS, f"{daemon_set} is not installed", "none", remedy)
 
 

@@ -9,10 +9,32 @@ from infra.doctor.case import Case
 from infra.doctor.findings import Finding, error, ok
 from infra.doctor.lookups import stack_status
 from infra.settings import InfraSettings
+from infra.teardown.plan import unprotect
 
 PLATFORM = "platform stack"
+BY_HAND = "run 'python -m workloads synth --deployment FILE --outputs cdk-outputs.json'"
 
 _HOLDS_NOTHING = frozenset({"DELETE_COMPLETE", "REVIEW_IN_PROGRESS"})
+
+
+def made_anew(settings: InfraSettings) -> str:
+    """How what the platform stack installs comes back once somebody has deleted it.
+
+    A deploy alone does not bring it: CDK skips a stack whose template has not changed.
+    """
+    if not settings.kubectl_provider:
+        return f"end the jobs, then {BY_HAND} and the kubectl and helm commands that it prints"
+    return (
+        f"end the jobs, then: {delete_stack(settings, names.PLATFORM)}; once it is gone, "
+        "'make deploy' makes it anew"
+    )
+
+
+def delete_stack(settings: InfraSettings, purpose: str) -> str:
+    """The commands for one stack, whatever protects it."""
+    stack, region = names.stack_name(settings, purpose), settings.region
+    first = f"{unprotect(stack, region)}; " if settings.lifetime == "durable" else ""
+    return f"{first}aws cloudformation delete-stack --stack-name {stack} --region {region}"
 
 
 def check_platform(case: Case) -> list[Finding]:

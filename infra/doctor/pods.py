@@ -13,6 +13,7 @@ from infra.doctor.objects import (
     name_of,
     seconds_since,
 )
+from infra.doctor.platform import made_anew
 from infra.settings import InfraSettings
 
 TERMINATING = "pods"
@@ -65,15 +66,11 @@ def judge_claim(
     where = f"{settings.namespace}/{name}"
     claim = next((each for each in cluster.claims if name_of(each) == name), None)
     if claim is None:
-        remedy = (
-            f"deploy {settings.name}-platform"
-            if settings.kubectl_provider
-            else "render it with 'python -m workloads synth --outputs' and apply it"
-        )
-        return [error(CLAIM, "the claim that runs mount does not exist", where, remedy)]
+        what = "the claim that runs mount does not exist"
+        return [error(CLAIM, what, where, made_anew(settings))]
     if claim["metadata"].get("deletionTimestamp"):
         what = "the claim is being deleted, and waits for the pods that mount it"
-        return [error(CLAIM, what, where, "delete the jobs, then deploy the platform stack again")]
+        return [error(CLAIM, what, where, made_anew(settings))]
     phase, volume_name = claim.get("status", {}).get("phase"), claim["spec"].get("volumeName")
     if phase != "Bound":
         look = f"kubectl -n {settings.namespace} describe pvc {name}"
@@ -86,7 +83,7 @@ def judge_claim(
                 CLAIM,
                 "the claim is bound to another file system than the storage stack's",
                 f"{handle}, not {file_system_id}",
-                f"delete the jobs, claim {where} and volume {volume_name}, then deploy again",
+                made_anew(settings),
             )
         ]
     if handle is None:

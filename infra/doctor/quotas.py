@@ -15,10 +15,16 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from infra import names
 from infra.aws import Clients, error_code
 from infra.doctor.case import Case
-from infra.doctor.findings import Finding, error, ok
-from infra.doctor.lookups import all_pages, storage_file_system_id
+from infra.doctor.findings import Finding, error, has_errors, ok, softened
+from infra.doctor.lookups import (
+    all_pages,
+    deployed_resources,
+    scaling_group,
+    storage_file_system_id,
+)
 from infra.node_groups import CapacityBlock
 from infra.settings import InfraSettings
 
@@ -81,29 +87,50 @@ def check_vcpus(case: Case) -> list[Finding]:
         remedy = "choose another system_nodes.instance_type"
         return [error(VCPUS, "EC2 does not know the type of the system nodes", system, remedy)]
     needed = vcpus_needed(case.settings, types[0]["VCpuInfo"]["DefaultVCpus"])
-    limits = {quota: _limit(case.clients, "ec2", quota) for quota in needed}
-    return judge_vcpus(needed, limits, case.settings.region)
+    limits = {quota: limit_of(case.clients, "ec2", quota) for quota in needed}
+    findings = judge_vcpus(needed, limits, case.settings.region)
+    if has_errors(findings) and not starts_nodes(case):
+        return softened(findings, "a deploy starts no node")
+    return findings
+
+
+def starts_nodes(case: Case) -> bool:
+    """Whether a deploy asks for more nodes than the deployed groups have room for now."""
+    clients, settings = case.clients, case.settings
+    for name, group in settings.node_groups.items():
+        has = scaling_group(clients, settings.auto_scaling_group_name(name))
+        # A block's nodes use no quota.
+        if not isinstance(group.capacity, CapacityBlock) and (
+            has is None or has["MaxSize"] < group.all_nodes
+        ):
+            return True
+    cluster = deployed_resources(clients, names.stack_name(settings, names.CLUSTER))
+    system = cluster.get("AWS::EKS::Nodegroup", ())
+    sizes = [int(group["ScalingConfig"]["DesiredSize"]) for group in system]
+    return sum(sizes) < settings.system_nodes.num_nodes
 
 
 def judge_vcpus(
     needed: Mapping[Quota, int], limits: Mapping[Quota, float], region: str
 ) -> list[Finding]:
     return [
-        _judge(VCPUS, quota, needed=need, used=0, limit=limits[quota], unit="vCPUs", region=region)
+        judge_quota(
+            VCPUS, quota, needed=need, used=0, limit=limits[quota], unit="vCPUs", region=region
+        )
         for quota, need in needed.items()
     ]
 
 
 def check_fsx(case: Case) -> list[Finding]:
     quota = STORAGE_QUOTAS[case.settings.storage.deployment_type]
-    return [
-        judge_fsx(
-            case.settings,
-            all_pages(case.clients("fsx"), "describe_file_systems", "FileSystems"),
-            own=storage_file_system_id(case.clients, case.settings),
-            limit=_limit(case.clients, "fsx", quota),
-        )
-    ]
+    found = all_pages(case.clients("fsx"), "describe_file_systems", "FileSystems")
+    own = storage_file_system_id(case.clients, case.settings)
+    limit = limit_of(case.clients, "fsx", quota)
+    findings = [judge_fsx(case.settings, found, own=own, limit=limit)]
+    has = [system.get("StorageCapacity", 0) for system in found if system["FileSystemId"] == own]
+    if has and case.settings.storage.size_gib <= has[0]:
+        return softened(findings, "the file system exists, and does not grow")
+    return findings
 
 
 def judge_fsx(
@@ -117,12 +144,13 @@ def judge_fsx(
     kind = settings.storage.deployment_type
     family = kind.split("_", maxsplit=1)[0] if kind.startswith("SCRATCH") else kind
     used = sum(
-        system["StorageCapacity"]
+        # Others' file systems need not be of Lustre, nor have a size of their own.
+        system.get("StorageCapacity", 0)
         for system in file_systems
         if system["FileSystemId"] != own
         and system.get("LustreConfiguration", {}).get("DeploymentType", "").startswith(family)
     )
-    return _judge(
+    return judge_quota(
         FSX,
         STORAGE_QUOTAS[kind],
         needed=settings.storage.size_gib,
@@ -134,7 +162,7 @@ def judge_fsx(
     )
 
 
-def _judge(
+def judge_quota(
     check: str,
     quota: Quota,
     *,
@@ -160,7 +188,7 @@ def _judge(
     )
 
 
-def _limit(clients: Clients, service: str, quota: Quota) -> float:
+def limit_of(clients: Clients, service: str, quota: Quota) -> float:
     """The account's own limit, or AWS's default where nobody ever asked for another."""
     quotas = clients("service-quotas")
     try:

@@ -1,5 +1,6 @@
 """What is wrong with a capacity reservation or a Capacity Block, from what EC2 says of it."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -19,9 +20,9 @@ def when(moment: datetime) -> str:
 
 
 def judge_reservation(
-    name: str, group: NodeGroup, found: Sequence[Facts], *, zone: str, own: int
+    name: str, group: NodeGroup, found: Sequence[Facts], *, zone: str, own: Counter[str]
 ) -> list[Finding]:
-    """``own`` nodes of this group run already, and are no longer counted as available."""
+    """``own`` are nodes of this group that run already, by the reservation that they take up."""
     if not found:
         return [_absent(RESERVATION, name, getattr(group.capacity, "reservation_id", None))]
     [facts] = found
@@ -40,7 +41,13 @@ def judge_reservation(
 
 
 def judge_group(
-    name: str, group: NodeGroup, members: Sequence[Facts], *, zone: str, own: int, arn: str
+    name: str,
+    group: NodeGroup,
+    members: Sequence[Facts],
+    *,
+    zone: str,
+    own: Counter[str],
+    arn: str,
 ) -> list[Finding]:
     """A resource group of reservations: those that fit must have room together."""
     fitting = [
@@ -153,12 +160,13 @@ def _misplaced(name: str, group: NodeGroup, facts: Facts) -> list[Finding]:
     ]
 
 
-def _enough(name: str, group: NodeGroup, facts: Sequence[Facts], own: int) -> Finding:
-    available = sum(each["AvailableInstanceCount"] for each in facts) + own
+def _enough(name: str, group: NodeGroup, facts: Sequence[Facts], own: Counter[str]) -> Finding:
+    running = sum(own[each["CapacityReservationId"]] for each in facts)
+    available = sum(each["AvailableInstanceCount"] for each in facts) + running
     if available < group.all_nodes:
         return _too_few(RESERVATION, name, group, available)
     what = f"{name}: room for {group.all_nodes} {group.instance_type}"
-    return ok(RESERVATION, what, f"{available} for this group, {own} of them running")
+    return ok(RESERVATION, what, f"{available} for this group, {running} of them running")
 
 
 def _too_few(check: str, name: str, group: NodeGroup, has: int) -> Finding:

@@ -8,7 +8,8 @@ from botocore.exceptions import ClientError
 
 from infra.aws import Clients, error_code
 from infra.doctor.case import Case
-from infra.doctor.findings import Finding, error, ok, warning
+from infra.doctor.cluster import describe_cluster, minor_of
+from infra.doctor.findings import Finding, Level, error, ok, softened, warning
 from infra.doctor.lookups import parameter
 from infra.images import ami_parameter
 from infra.node_groups import NodeGroup
@@ -60,15 +61,26 @@ def judge_parameter(name: str, key: str, ami_id: str | None) -> Finding:
 
 def check_version(case: Case) -> list[Finding]:
     version = case.settings.kubernetes_version
+    findings = [_judged_version(case, version)]
+    if findings[0].level is not Level.ERROR:
+        return findings
+    has = (describe_cluster(case.clients, case.settings) or {}).get("version")
+    if has and minor_of(version) >= minor_of(has):
+        # There is no other way up, and staying changes nothing.
+        return softened(findings, f"the cluster has {has} already")
+    return findings
+
+
+def _judged_version(case: Case, version: str) -> Finding:
     try:
         answer = case.clients("eks").describe_cluster_versions(clusterVersions=[version])
     except ClientError as problem:
         # EKS's answer to a version that it does not know.
         if error_code(problem) != "InvalidParameterException":
             raise
-        return [judge_version(version, {}, case.now)]
+        return judge_version(version, {}, case.now)
     versions = answer["clusterVersions"]
-    return [judge_version(version, versions[0] if versions else {}, case.now)]
+    return judge_version(version, versions[0] if versions else {}, case.now)
 
 
 def judge_version(version: str, facts: Mapping[str, Any], now: datetime) -> Finding:

@@ -20,6 +20,18 @@ NODES_PREFIX = names.nodes("")
 _MAY_BE_DELETED_IN_PROGRESS = frozenset({"DELETE_IN_PROGRESS", "REVIEW_IN_PROGRESS"})
 
 
+MADE_ANEW = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED"})
+"""A stack whose first create failed. The CDK CLI deletes it and makes another."""
+
+
+def unprotect(stack: str, region: str) -> str:
+    """The command that lets a stack be deleted."""
+    return (
+        "aws cloudformation update-termination-protection --no-enable-termination-protection "
+        f"--stack-name {stack} --region {region}"
+    )
+
+
 class Kind(StrEnum):
     JOBS = "jobs"
     PODS = "pods"
@@ -183,8 +195,13 @@ def _position(settings: InfraSettings, stack_name: str) -> int:
     return next(at for at, known in enumerate(order) if known.startswith(NODES_PREFIX))
 
 
-def _kept_on_purpose(settings: InfraSettings, stacks: Iterable[FoundStack]) -> str | None:
+def _kept_on_purpose(settings: InfraSettings, stacks: Sequence[FoundStack]) -> str | None:
     remedy = "set lifetime: ephemeral, deploy, then run again"
+    # Such a stack no deploy can change, nor delete while it is protected.
+    stuck = [each.name for each in stacks if each.protected and each.status in MADE_ANEW]
+    if stuck:
+        commands = "; ".join(unprotect(stack, settings.region) for stack in stuck)
+        remedy = f"first: {commands}; then {remedy}"
     if settings.lifetime == "durable":
         return f"{settings.name} is durable, so that nobody deletes it by mistake; {remedy}"
     if protected := [stack.name for stack in stacks if stack.protected]:
@@ -197,7 +214,8 @@ def _kept_on_purpose(settings: InfraSettings, stacks: Iterable[FoundStack]) -> s
 
 def _in_other_hands(settings: InfraSettings, stacks: Iterable[FoundStack]) -> str | None:
     for stack in stacks:
-        if not stack.ours:
+        # One that was never made has no tags yet, and nothing in it.
+        if not stack.ours and stack.status != "REVIEW_IN_PROGRESS":
             return (
                 f"stack {stack.name} lacks the tag deployment={settings.name}, so something else "
                 "made it; rename this deployment, or delete that stack by hand"

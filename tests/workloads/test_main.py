@@ -104,7 +104,7 @@ def test_synth_without_outputs_says_that_it_left_the_platform_out(
     shown = capsys.readouterr()
     assert json.loads(shown.out)["platform"] is None
     assert len(shown.err.splitlines()) == 1
-    assert f"'cdk deploy --all -c deployment={by_hand} --outputs-file" in shown.err
+    assert f"'make deploy DEPLOYMENT={by_hand}'" in shown.err
     assert "add --outputs cdk-outputs.json" in shown.err
     assert not (tmp_path / "steadfast-p5/platform").exists()
 
@@ -117,7 +117,7 @@ def test_synth_writes_nothing_from_a_wrong_outputs_file(
     asked = ["synth", "--deployment", by_hand, "--out", str(out), "--outputs", str(outputs)]
     assert main(asked) == 2
     shown = capsys.readouterr()
-    assert "has no output 'FileSystemDnsName'; write it with: cdk deploy --all" in shown.err
+    assert "has no output 'FileSystemDnsName'; write it with: make deploy DEPLOYMENT=" in shown.err
     assert len(shown.err.splitlines()) == 1
     assert shown.out == ""
     assert not out.exists()

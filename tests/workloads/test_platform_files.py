@@ -67,7 +67,7 @@ def test_a_missing_output_is_named_with_the_command_that_writes_it(
     path = tmp_path / "outputs.json"
     assert str(error.value) == (
         f"{path}: stack 'steadfast-p5-storage' has no output {key!r}; write it with: "
-        f"cdk deploy --all -c deployment=deployments/p5.yaml --outputs-file {path}"
+        "make deploy DEPLOYMENT=deployments/p5.yaml"
     )
 
 
@@ -90,12 +90,12 @@ def test_a_file_that_is_no_outputs_file_is_one_line(
     with pytest.raises(DeploymentError) as error:
         read(content)
     assert problem in str(error.value)
-    assert "write it with: cdk deploy --all" in str(error.value)
+    assert "write it with: make deploy DEPLOYMENT=" in str(error.value)
     assert len(str(error.value).splitlines()) == 1
 
 
 def test_a_missing_outputs_file_is_one_line(tmp_path: Path, p5: Deployment) -> None:
-    with pytest.raises(DeploymentError, match=r"cannot be read .No such file.*write it with: cdk"):
+    with pytest.raises(DeploymentError, match=r"No such file.*write it with: make deploy"):
         read_file_system(tmp_path / "none.json", deployment=p5, source=Path("p5.yaml"))
 
 

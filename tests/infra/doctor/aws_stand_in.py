@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
 
 from tests.infra.doctor.stand_ins import DNS_NAME, FILE_SYSTEM_ID, MOUNT_NAME
+from tests.infra.templates import ROOT
 
 STANDARD_SUPPORT = {
     "clusterVersion": "1.35",
@@ -36,6 +39,41 @@ _STORAGE_STACK = f"""\
 <Timestamp>2026-11-29T12:00:00Z</Timestamp>
 </member></StackResources></DescribeStackResourcesResult></DescribeStackResourcesResponse>
 """
+
+
+_STACK = """\
+<member><StackId>arn:aws:cloudformation:us-east-1:123456789012:stack/{name}/1</StackId>
+<StackName>{name}</StackName><StackStatus>CREATE_COMPLETE</StackStatus>
+<CreationTime>2026-11-29T12:00:00Z</CreationTime>
+<Tags><member><Key>deployment</Key><Value>steadfast-p5</Value></member></Tags></member>
+"""
+
+_STACKS = """\
+<DescribeStacksResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/">
+<DescribeStacksResult><Stacks>{stacks}</Stacks></DescribeStacksResult></DescribeStacksResponse>
+"""
+
+_TEMPLATE = """\
+<GetTemplateResponse xmlns="http://cloudformation.amazonaws.com/doc/2010-05-15/">
+<GetTemplateResult><TemplateBody>{body}</TemplateBody></GetTemplateResult></GetTemplateResponse>
+"""
+
+PURPOSES = ("network", "registry", "storage", "cluster", "nodes-p5", "platform")
+
+
+def _cloudformation(body: str) -> str | None:
+    """The answer to a request in its form."""
+    asked = {key: values[0] for key, values in parse_qs(body).items()}
+    name, action = asked.get("StackName", ""), asked["Action"]
+    if action == "DescribeStackResources":
+        return _STORAGE_STACK
+    if action == "DescribeStacks":
+        named = [name] if name else [f"steadfast-p5-{purpose}" for purpose in PURPOSES]
+        return _STACKS.format(stacks="".join(_STACK.format(name=each) for each in named))
+    if action == "GetTemplate":
+        file = ROOT / "tests/golden/infra/p5" / f"{name.removeprefix('steadfast-p5-')}.json"
+        return _TEMPLATE.format(body=escape(file.read_text()))
+    return None
 
 
 def _file_system(subnet_id: str) -> dict[str, Any]:
@@ -73,8 +111,9 @@ def _handler(subnet_id: str) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             target = self.headers.get("X-Amz-Target", "")
-            if "Action=DescribeStackResources" in body:
-                self._send(200, _STORAGE_STACK.encode())
+            if "Action=" in body:
+                answer = _cloudformation(body)
+                self._send(200 if answer else 501, (answer or "").encode())
             elif target == "AmazonSSM.GetParameter":
                 value = PARAMETERS[json.loads(body)["Name"]]
                 self._answer({"Parameter": {"Value": value}})

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ def stubbed(*answers: Answer) -> Clients:
         if isinstance(answer, str):
             stubber.add_client_error(operation, answer, f"no {operation} for you")
         else:
-            stubber.add_response(operation, answer)
+            # botocore reads a template in its place, and others may be given the same answer.
+            stubber.add_response(operation, deepcopy(answer))
     return lambda service: clients[service][0]
 
 

@@ -53,8 +53,10 @@ def described(*reservations: dict[str, Any]) -> Answer:
     return ("ec2", "describe_capacity_reservations", {"CapacityReservations": [*reservations]})
 
 
-def running(count: int) -> Answer:
-    instances = [{"InstanceId": f"i-{index}"} for index in range(count)]
+def running(count: int, reservation_id: str | None = "cr-0123456789abcdef0") -> Answer:
+    """Nodes of the group; those without a reservation run on demand."""
+    place = {"CapacityReservationId": reservation_id} if reservation_id else {}
+    instances = [{"InstanceId": f"i-{index}", **place} for index in range(count)]
     return ("ec2", "describe_instances", {"Reservations": [{"Instances": instances}]})
 
 
@@ -87,6 +89,16 @@ def test_a_reservation_with_room_is_good(settings: Deployment) -> None:
 def test_nodes_that_run_already_do_not_make_their_reservation_full(settings: Deployment) -> None:
     answers = described(facts(AvailableInstanceCount=0)), running(2)
     assert only(found(settings, RESERVATION, *answers)).level is Level.OK
+
+
+@pytest.mark.parametrize("elsewhere", ["cr-0fedcba9876543210", None])
+def test_nodes_that_run_elsewhere_take_up_nothing_of_the_reservation(
+    settings: Deployment, elsewhere: str | None
+) -> None:
+    """Such as those of a former reservation, which the group still has."""
+    answers = described(facts(AvailableInstanceCount=1)), running(2, elsewhere)
+    finding = only(found(settings, RESERVATION, *answers))
+    assert (finding.level, finding.value) == (Level.ERROR, "1 reserved and free")
 
 
 def test_a_reservation_without_room_for_every_node_is_an_error(settings: Deployment) -> None:
@@ -163,6 +175,16 @@ def test_reservations_of_a_group_have_room_together(settings: Deployment) -> Non
     answers = both, described(one, elsewhere), running(0)
     finding = only(found(settings, capacity, *answers))
     assert (finding.level, finding.value) == (Level.ERROR, "1 reserved and free")
+
+
+def test_nodes_in_a_member_that_does_not_fit_make_no_room_in_the_others(
+    settings: Deployment,
+) -> None:
+    capacity = {"kind": "reservation", "reservation_group_arn": GROUP_ARN}
+    fits = facts(AvailableInstanceCount=0)
+    other = facts(CapacityReservationId="cr-other", AvailabilityZone="us-east-1c")
+    answers = members("cr-1", "cr-2"), described(fits, other), running(2, "cr-other")
+    assert only(found(settings, capacity, *answers)).value == "0 reserved and free"
 
 
 @pytest.mark.parametrize("answer", [members(), (*members("not-there")[:2], "NotFoundException")])

@@ -40,6 +40,11 @@ def test_a_cluster_that_is_not_active_is_not_good(
     assert finding.level is level
 
 
+def test_an_upgrade_says_which_nodes_it_rolls() -> None:
+    finding = judge_upgrade({"version": "1.34", "status": "ACTIVE"}, "1.35")
+    assert "control plane and the system nodes, not the training nodes" in finding.what
+
+
 def place(zones: tuple[str, ...], service_cidr: str) -> list[Answer]:
     cluster = {
         "version": "1.35",

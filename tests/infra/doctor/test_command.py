@@ -150,9 +150,11 @@ def test_a_healthy_deployment_is_reported_whole(
     assert [finding for finding in report["findings"] if finding["level"] != "ok"] == []
     assert (done.returncode, report["ok"], report["deployment"]) == (0, True, "steadfast-p5")
     assert [finding["check"] for finding in report["findings"]] == [
-        *("credentials", "region", "access", "access", "CDK bootstrap", "interface endpoints"),
+        *("credentials", "region", "access", "access", "CDK bootstrap"),
+        *("stacks", "names", "interface endpoints"),
         *("instance type", "instance type", "vCPU quota", "vCPU quota"),
-        *("machine image", "Kubernetes version", "cluster", "FSx quota", "file system change"),
+        *("machine image", "Kubernetes version", "cluster", "system nodes", "FSx quota"),
+        "file system change",
         *("container image", "container image", "file system", "add-ons", "nodes", "nodes"),
         *("devices", "node health", "kubelets", "daemon sets", "daemon sets", "daemon sets"),
         *("storage taint", "Lustre client", "claim", "pods", "volume"),

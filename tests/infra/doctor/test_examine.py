@@ -17,7 +17,10 @@ from infra.doctor.findings import Finding, Level
 from infra.kubectl import Kubectl, kubectl_for
 from tests.infra.doctor.conftest import NOW
 from tests.infra.doctor.stand_ins import (
+    P5_ALLOCATABLE,
+    TRAINING_NODES,
     healthy,
+    node,
     stubbed,
     write_kubectl,
 )
@@ -66,7 +69,7 @@ def storage_then_claim() -> Clients:
 
 
 def test_every_check_says_what_it_needs_and_stays_apart_from_the_others() -> None:
-    assert len({check.name for check in BEFORE}) == len(BEFORE) == 16
+    assert len({check.name for check in BEFORE}) == len(BEFORE) == 20
     assert all(":" in action for check in BEFORE for action in check.actions)
 
 
@@ -97,6 +100,37 @@ def test_a_service_that_is_throttling_or_out_of_reach_is_a_warning(settings: Dep
         assert "\n" not in finding.value
 
 
+def test_an_answer_that_a_check_does_not_understand_is_a_finding(settings: Deployment) -> None:
+    named = {check.name: check for check in BEFORE}
+    offer = {"Location": "us-east-1a"}  # of no type
+    clients = stubbed(
+        ("ec2", "describe_instance_type_offerings", {"InstanceTypeOfferings": [offer]}),
+        ("ec2", "describe_vpc_endpoint_services", {"ServiceDetails": []}),
+    )
+    both = (named["instance type"], named["interface endpoints"])
+    offers, endpoints, *_ = run_checks(both, Case(clients, settings, NOW), ignore)
+    assert (offers.level, offers.what) == (
+        Level.WARNING,
+        "could not be checked: unexpected answer",
+    )
+    assert offers.value.startswith("KeyError 'InstanceType' at capacity.py:")
+    assert endpoints.check == "interface endpoints"
+
+
+def test_an_object_that_a_check_does_not_understand_is_a_finding(
+    settings: Deployment, put_kubectl: PutKubectl
+) -> None:
+    objects = healthy()
+    objects["nodes"][0] = node(
+        TRAINING_NODES[0], allocatable={**P5_ALLOCATABLE, "nvidia.com/gpu": "eight"}
+    )
+    kubectl = put_kubectl(dict(objects))
+    findings = check_after(Case(storage_then_claim(), settings, NOW), kubectl, ignore)
+    [odd] = [finding for finding in findings if finding.level is not Level.OK]
+    assert (odd.check, odd.level) == ("devices", Level.WARNING)
+    assert odd.value.startswith("ValueError 'eight' is not a whole quantity")
+
+
 def test_no_check_is_made_without_credentials(settings: Deployment) -> None:
     def no_credentials(service: str) -> Any:
         assert service == "sts"
@@ -118,7 +152,8 @@ def test_before_a_deploy_nobody_asks_the_cluster(moto_case: Case, put_kubectl: P
     version = {"versionStatus": "STANDARD_SUPPORT"}
     # What moto does not have.
     others = stubbed(
-        *[("service-quotas", "get_service_quota", ample)] * 3,
+        *[("service-quotas", "get_service_quota", ample)] * 5,
+        ("eks", "describe_cluster", "ResourceNotFoundException"),
         ("eks", "describe_cluster_versions", {"clusterVersions": [version]}),
         *[("eks", "describe_cluster", "ResourceNotFoundException")] * 2,
         ("ssm", "get_parameter", {"Parameter": {"Value": "28"}}),

@@ -32,6 +32,7 @@ def test_a_volume_with_another_address_is_an_error(
     [finding] = judge_volume(cluster(volumes=(wrong,)), settings, DEPLOYED)
     assert (finding.level, finding.value) == (Level.ERROR, f"volume old, FSx {wanted}")
     assert key in finding.what
+    assert "delete-stack --stack-name steadfast-p5-platform" in finding.remedy
 
 
 def test_a_volume_of_another_file_system_is_left_to_the_claims_check(settings: Deployment) -> None:

@@ -7,7 +7,7 @@ import pytest
 from deployment import Deployment
 from infra.doctor.case import Case
 from infra.doctor.findings import Level
-from infra.doctor.platform import check_platform, judge_platform
+from infra.doctor.platform import check_platform, judge_platform, made_anew
 from tests.infra.doctor.conftest import NOW
 from tests.infra.doctor.stand_ins import stubbed
 
@@ -51,3 +51,11 @@ def test_only_a_stack_that_may_import_is_in_the_way(
     settings: Deployment, status: str, level: Level
 ) -> None:
     assert judge_platform(status, settings).level is level
+
+
+def test_a_protected_stack_is_unprotected_before_it_is_deleted(settings: Deployment) -> None:
+    durable = settings.model_copy(update={"lifetime": "durable"})
+    remedy = made_anew(durable)
+    assert remedy.index("update-termination-protection") < remedy.index("delete-stack")
+    brief = settings.model_copy(update={"lifetime": "ephemeral"})
+    assert "protection" not in made_anew(brief)

@@ -61,7 +61,11 @@ def test_a_bound_claim_is_good(settings: Deployment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "remedy"), [(True, "deploy steadfast-p5-platform"), (False, "workloads synth")]
+    ("provider", "remedy"),
+    [
+        (True, "delete-stack --stack-name steadfast-p5-platform --region us-east-1; once"),
+        (False, "workloads synth --deployment FILE --outputs cdk-outputs.json"),
+    ],
 )
 def test_a_missing_claim_comes_with_who_makes_it(
     settings: Deployment, provider: bool, remedy: str
@@ -70,6 +74,7 @@ def test_a_missing_claim_comes_with_who_makes_it(
     bare = replace(cluster_of(healthy()), claims=[])
     [finding] = judge_claim(bare, wanted, FILE_SYSTEM_ID)
     assert finding.level is Level.ERROR
+    assert finding.remedy.startswith("end the jobs, then")
     assert remedy in finding.remedy
 
 
@@ -83,12 +88,14 @@ def test_a_claim_that_is_being_deleted_is_an_error(settings: Deployment) -> None
     going = replace(cluster_of(healthy()), claims=[claim(deleted=True)])
     [finding] = judge_claim(going, settings, FILE_SYSTEM_ID)
     assert "waits for the pods that mount it" in finding.what
+    assert "delete-stack" in finding.remedy
 
 
 def test_a_claim_bound_to_a_former_file_system_is_an_error(settings: Deployment) -> None:
     other = replace(cluster_of(healthy()), volumes=[volume("fs-former")])
     [finding] = judge_claim(other, settings, FILE_SYSTEM_ID)
     assert (finding.level, finding.value) == (Level.ERROR, f"fs-former, not {FILE_SYSTEM_ID}")
+    assert "delete-stack" in finding.remedy
 
 
 def test_a_claim_whose_volume_may_not_be_seen_is_a_warning(settings: Deployment) -> None:

@@ -20,7 +20,8 @@ from infra.doctor.quotas import (
 )
 from infra.node_groups import NodeGroup
 from tests.infra.doctor.conftest import NOW
-from tests.infra.doctor.stand_ins import FILE_SYSTEM_ID, resources, stubbed
+from tests.infra.doctor.deployed import scaling_group, status_of, system_nodes
+from tests.infra.doctor.stand_ins import FILE_SYSTEM_ID, Answer, resources, stubbed
 
 BLOCK = {
     "kind": "capacity-block",
@@ -99,6 +100,7 @@ def test_a_quota_that_was_never_raised_is_read_from_awss_defaults(settings: Depl
         ("service-quotas", "get_service_quota", quota(5)),
         ("service-quotas", "get_service_quota", "NoSuchResourceException"),
         ("service-quotas", "get_aws_default_service_quota", quota(384)),
+        scaling_group(None),
     )
     standard, p = check_vcpus(Case(clients, settings, NOW))
     assert (standard.level, p.level) == (Level.ERROR, Level.OK)
@@ -125,6 +127,7 @@ def test_storage_of_others_counts_and_the_deployments_own_once(settings: Deploym
         lustre("fs-old", 3600, "SCRATCH_1"),
         lustre("fs-kept", 9600, "PERSISTENT_2"),
         {"FileSystemId": "fs-windows", "StorageCapacity": 300},
+        {"FileSystemId": "fs-elastic", "LustreConfiguration": {"DeploymentType": "SCRATCH_2"}},
     ]
     good = judge_fsx(settings, file_systems, own="fs-own", limit=7200)
     assert good.level is Level.OK
@@ -142,3 +145,43 @@ def test_fsx_is_asked_for_the_quota_of_the_deployment_type(settings: Deployment)
     )
     [finding] = check_fsx(Case(clients, settings, NOW))
     assert (finding.level, finding.value) == (Level.OK, "1200 GiB allowed")
+
+
+@pytest.mark.parametrize(("has", "level"), [(1200, Level.WARNING), (600, Level.ERROR)])
+def test_a_file_system_that_does_not_grow_needs_no_quota(
+    settings: Deployment, has: int, level: Level
+) -> None:
+    clients = stubbed(
+        ("fsx", "describe_file_systems", {"FileSystems": [lustre(FILE_SYSTEM_ID, has)]}),
+        (
+            "cloudformation",
+            "describe_stack_resources",
+            resources(("AWS::FSx::FileSystem", FILE_SYSTEM_ID)),
+        ),
+        ("service-quotas", "get_service_quota", quota(0)),
+    )
+    [finding] = check_fsx(Case(clients, settings, NOW))
+    assert finding.level is level
+
+
+@pytest.mark.parametrize(
+    ("answers", "level"),
+    [
+        ([scaling_group(2), *system_nodes(num_nodes=2)], Level.WARNING),
+        ([scaling_group(1)], Level.ERROR),
+        ([scaling_group(None)], Level.ERROR),
+        ([scaling_group(2), *system_nodes(num_nodes=1)], Level.ERROR),
+        ([scaling_group(2), status_of("steadfast-p5-cluster", None)], Level.ERROR),
+    ],
+)
+def test_a_quota_forbids_no_deploy_that_starts_no_node(
+    settings: Deployment, answers: list[Answer], level: Level
+) -> None:
+    """Or a deployment whose quota was lowered could not be changed, and taken down."""
+    clients = stubbed(
+        ("ec2", "describe_instance_types", {"InstanceTypes": [{"VCpuInfo": {"DefaultVCpus": 4}}]}),
+        *[("service-quotas", "get_service_quota", quota(7))] * 2,
+        *answers,
+    )
+    findings = check_vcpus(Case(clients, settings, NOW))
+    assert [finding.level for finding in findings] == [level, level]

@@ -99,8 +99,32 @@ def test_a_version_out_of_standard_support_is_an_error(facts: dict[str, Any]) ->
     assert judge_version("1.34", facts, NOW).level is Level.ERROR
 
 
+@pytest.mark.parametrize(
+    ("has", "level"),
+    [
+        ("1.34", Level.WARNING),
+        ("1.35", Level.WARNING),
+        ("1.36", Level.ERROR),
+        (None, Level.ERROR),
+    ],
+)
+def test_a_version_out_of_support_forbids_no_step_of_a_cluster_on_its_way_up(
+    settings: Deployment, has: str | None, level: Level
+) -> None:
+    gone = "ResourceNotFoundException"
+    clients = stubbed(
+        ("eks", "describe_cluster_versions", version(versionStatus="EXTENDED_SUPPORT")),
+        ("eks", "describe_cluster", {"cluster": {"version": has}} if has else gone),
+    )
+    [finding] = check_version(Case(clients, settings, NOW))
+    assert (finding.level, "extended support" in finding.value) == (level, True)
+
+
 def test_a_version_that_eks_does_not_know_is_an_error(settings: Deployment) -> None:
-    clients = stubbed(("eks", "describe_cluster_versions", "InvalidParameterException"))
+    clients = stubbed(
+        ("eks", "describe_cluster_versions", "InvalidParameterException"),
+        ("eks", "describe_cluster", "ResourceNotFoundException"),
+    )
     [finding] = check_version(Case(clients, settings, NOW))
     assert (finding.level, finding.value) == (Level.ERROR, "unknown")
 

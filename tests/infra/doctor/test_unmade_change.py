@@ -33,6 +33,15 @@ def test_a_file_system_that_fsx_does_not_describe_is_an_error(
     )
 
 
+def test_a_file_system_in_an_unknown_form_is_an_error(settings: Deployment) -> None:
+    own, *_ = deployed()
+    facts: Answer = ("fsx", "describe_file_systems", {"FileSystems": [{"SubnetIds": []}]})
+    subnets: Answer = ("ec2", "describe_subnets", {"Subnets": []})
+    finding = compared(settings, own, facts, subnets, EXISTS)
+    assert finding.level is Level.ERROR
+    assert finding.value.startswith("ValueError not enough values to unpack")
+
+
 def test_a_stack_of_which_nobody_knows_is_an_error_with_the_rights_to_ask_for(
     settings: Deployment,
 ) -> None:
