@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainer.crashes.crash import enumerate_points
 from tests.trainer.crashes.orders import Point
-from tests.trainer.crashes.runs import CannotTrace, Prepared, Trainers, prepare
+from tests.trainer.crashes.runs import CannotTrace, Past, Prepared, Trainers, prepare
 
 Prepare = Callable[..., Prepared]
 Points = Callable[..., list[Point]]
@@ -25,14 +25,14 @@ def trainers() -> Iterator[Trainers]:
 
 @pytest.fixture(scope="session")
 def prepared(trainers: Trainers, tmp_path_factory: pytest.TempPathFactory) -> Prepare:
-    """``prepared(mode, damaged=...)``: each is made once, and never changed."""
-    made: dict[tuple[str, bool], Prepared] = {}
+    """``prepared(mode, past=...)``: each is made once, and never changed."""
+    made: dict[tuple[str, Past], Prepared] = {}
 
-    def get(mode: str, *, damaged: bool = False) -> Prepared:
-        if (mode, damaged) not in made:
+    def get(mode: str, past: Past = Past.NOTHING) -> Prepared:
+        if (mode, past) not in made:
             folder: Path = tmp_path_factory.mktemp("prepared") / mode
-            made[mode, damaged] = prepare(trainers, folder, mode, damaged=damaged)
-        return made[mode, damaged]
+            made[mode, past] = prepare(trainers, folder, mode, past)
+        return made[mode, past]
 
     return get
 
@@ -41,14 +41,14 @@ def prepared(trainers: Trainers, tmp_path_factory: pytest.TempPathFactory) -> Pr
 def points(
     trainers: Trainers, prepared: Prepare, tmp_path_factory: pytest.TempPathFactory
 ) -> Points:
-    """``points(mode, damaged=...)``: all of the save of step 6."""
-    found: dict[tuple[str, bool], list[Point]] = {}
+    """``points(mode, past=...)``: all of the save of step 6."""
+    found: dict[tuple[str, Past], list[Point]] = {}
 
-    def get(mode: str, *, damaged: bool = False) -> list[Point]:
-        if (mode, damaged) not in found:
+    def get(mode: str, past: Past = Past.NOTHING) -> list[Point]:
+        if (mode, past) not in found:
             folder = tmp_path_factory.mktemp("unharmed") / mode
-            run = prepared(mode, damaged=damaged)
-            found[mode, damaged] = enumerate_points(trainers, run, folder)
-        return found[mode, damaged]
+            run = prepared(mode, past)
+            found[mode, past] = enumerate_points(trainers, run, folder)
+        return found[mode, past]
 
     return get

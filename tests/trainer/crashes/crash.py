@@ -19,9 +19,9 @@ from trainer.checkpoint.layout import COMMIT_RECORD, folder_name
 def enumerate_points(trainers: Trainers, prepared: Prepared, folder: Path) -> list[Point]:
     """Every point of the save of step 6, from a run that nothing happens to."""
     shutil.copytree(prepared.folder, folder)
-    outcome = trainers.run(folder, f"checkpoint.mode={prepared.mode}")
+    outcome = trainers.run(folder, *prepared.changes)
     assert outcome.codes == {0: 0, 1: 0}, log(folder)
-    assert last_digests(folder) == prepared.digests
+    assert last_digests(folder) == prepared.digests, "what was restored is not what was saved"
     return points_of_the_save(outcome.operations)
 
 
@@ -36,8 +36,7 @@ def crash(
 ) -> list[str]:
     """Carry ``act`` out at ``point``; what was wrong then or after the restart, in words."""
     shutil.copytree(prepared.folder, folder)
-    mode = f"checkpoint.mode={prepared.mode}"
-    outcome = trainers.run(folder, mode, acts=[(point, act)], spawns=spawns)
+    outcome = trainers.run(folder, *prepared.changes, acts=[(point, act)], spawns=spawns)
     problems = _after_the_act(outcome, act)
     marker = folder / "run" / "checkpoints" / folder_name(6, 2) / COMMIT_RECORD
     newest = 6 if marker.exists() else 4
@@ -45,7 +44,7 @@ def crash(
         newest = LAST_STEP
         if last_digests(folder) != prepared.digests:
             problems.append(f"the run ended with {last_digests(folder)}, not {prepared.digests}")
-    again = trainers.run(folder, mode, watched=False)
+    again = trainers.run(folder, *prepared.changes, watched=False)
     if again.codes != {0: 0, 1: 0} or again.left:
         problems.append(f"restarted, the ranks ended with {again.codes}, {again.left}")
     if restored_steps(folder)[2:] != [newest]:

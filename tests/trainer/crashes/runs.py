@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
@@ -120,32 +121,51 @@ def log(folder: Path) -> str:
     return "".join(path.read_text() for path in sorted(folder.glob("log.*")))
 
 
+class Past(StrEnum):
+    """What attempt 1 has left besides the checkpoints of steps 2 and 4."""
+
+    NOTHING = "nothing"
+    SPOILT = "spoilt"
+    """A checkpoint of step 6 with a flipped bit, which attempt 2 passes over."""
+
+    REJECTED = "rejected"
+    """A valid one of step 6, from before which attempt 2 is told to go on (``resume_step``)."""
+
+
 @dataclass(frozen=True)
 class Prepared:
-    """A run whose attempt 1 has saved steps 2 and 4, and what the same run ends with unharmed."""
+    """A run to go on with from step 4, and what the same run ends with unharmed."""
 
     folder: Path
-    mode: str
+    changes: tuple[str, ...]
+    """Of the settings, for every further attempt."""
+
     digests: dict[int, str]
     """Of each rank's state after the last step."""
 
 
-def prepare(trainers: Trainers, folder: Path, mode: str, *, damaged: bool = False) -> Prepared:
-    """``damaged``: there is a checkpoint of step 6 too, which a flipped bit has spoilt."""
+def prepare(trainers: Trainers, folder: Path, mode: str, past: Past) -> Prepared:
     folder.mkdir(parents=True)
-    outcome = trainers.run(folder, f"checkpoint.mode={mode}", KEEP_ALL, watched=False)
+    changes: tuple[str, ...] = (f"checkpoint.mode={mode}",)
+    outcome = trainers.run(folder, *changes, KEEP_ALL, watched=False)
     assert outcome.codes == {0: 0, 1: 0}, log(folder)
-    digests = last_digests(folder)
     checkpoints = folder / "run" / "checkpoints"
     shutil.rmtree(checkpoints / folder_name(LAST_STEP, 1))
-    if damaged:
-        largest = max((checkpoints / folder_name(6, 1)).iterdir(), key=lambda p: p.stat().st_size)
-        content = bytearray(largest.read_bytes())
-        content[len(content) // 2] ^= 1
-        largest.write_bytes(content)
-    else:
-        shutil.rmtree(checkpoints / folder_name(6, 1))
-    return Prepared(folder, mode, digests)
+    match past:
+        case Past.NOTHING:
+            shutil.rmtree(checkpoints / folder_name(6, 1))
+        case Past.SPOILT:
+            _spoil(checkpoints / folder_name(6, 1))
+        case Past.REJECTED:
+            changes = (*changes, "checkpoint.resume_step=4")
+    return Prepared(folder, changes, last_digests(folder))
+
+
+def _spoil(checkpoint: Path) -> None:
+    largest = max(checkpoint.iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
 
 
 def last_digests(folder: Path) -> dict[int, str]:

@@ -4,6 +4,9 @@ Attempt 1 has saved steps 2 and 4. Attempt 2 goes on from 4 and is killed in its
 of step 6, which also deletes step 2 (two are kept). Attempt 3 must find the newest
 committed one and end, at step 7, with the state of a run that nobody killed.
 
+It does so too where an older step 6 lies there, spoilt or rejected (``Past``), and is
+saved over again.
+
 Where all processes die together, "after" a change leaves what "before" the next one
 of the same process leaves, so only the last has an "after".
 """
@@ -15,7 +18,7 @@ import pytest
 from tests.trainer.crashes.conftest import Points, Prepare
 from tests.trainer.crashes.crash import crash
 from tests.trainer.crashes.orders import Act, Point
-from tests.trainer.crashes.runs import Trainers
+from tests.trainer.crashes.runs import Past, Trainers
 from tests.trainer.crashes.syscalls import Operation
 from tests.trainer.crashes.tracer import When
 
@@ -75,6 +78,16 @@ def test_a_run_killed_at_a_point_of_a_save_goes_on_exactly(
     assert crash(trainers, prepared(mode), tmp_path / "run", point, act) == []
 
 
+@pytest.mark.parametrize("past", [Past.SPOILT, Past.REJECTED])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_step_that_is_saved_again_can_be_killed_at_its_commit(
+    when: When, past: Past, trainers: Trainers, prepared: Prepare, tmp_path: Path
+) -> None:
+    point = Point(Operation("rank 0", "rename", MARKER), 0, when)
+    run = prepared("async", past)
+    assert crash(trainers, run, tmp_path / "run", point, Act.KILL_ALL) == []
+
+
 def test_a_writer_that_was_started_as_the_product_does_can_be_killed_too(
     trainers: Trainers, prepared: Prepare, tmp_path: Path
 ) -> None:
@@ -86,13 +99,14 @@ def test_a_writer_that_was_started_as_the_product_does_can_be_killed_too(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("damaged", [False, True], ids=["", "over a spoilt one"])
 @pytest.mark.parametrize(
-    ("mode", "act"),
+    ("mode", "act", "past"),
     [
-        (mode, act)
+        (mode, act, past)
         for mode in MODES
         for act in (Act.KILL_ALL, Act.KILL_RANK, Act.KILL_WRITER)
+        for past in Past
+        if act is Act.KILL_ALL or past is Past.NOTHING  # the rest would say nothing new
         if (mode, act) != ("sync", Act.KILL_WRITER)  # there the rank is the writer
     ],
 )
@@ -100,16 +114,16 @@ def test_a_run_killed_at_any_point_of_a_save_goes_on_exactly(
     *,
     mode: str,
     act: Act,
-    damaged: bool,
+    past: Past,
     trainers: Trainers,
     prepared: Prepare,
     points: Points,
     tmp_path: Path,
 ) -> None:
-    chosen = points_for(act, points(mode, damaged=damaged))
+    chosen = points_for(act, points(mode, past))
     assert len(chosen) > 10
     problems = []
     for number, point in enumerate(chosen):
-        run = prepared(mode, damaged=damaged)
+        run = prepared(mode, past)
         problems += crash(trainers, run, tmp_path / str(number), point, act)
     assert not problems, "\n".join(problems)
