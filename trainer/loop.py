@@ -124,7 +124,10 @@ class _Run:
             self._checkpointer.save(step)
             self._checkpointer.wait(within=self._process.timeouts.barrier_seconds)
         if self._checkpointer.committed_step != step:
-            raise LastSaveFailed(f"step {step} is done but could not be saved, twice")
+            raise LastSaveFailed(
+                f"step {step} is done but could not be saved, twice: "
+                f"{self._checkpointer.last_failure}"
+            )
 
     def restore(self) -> int:
         """The last step that need not be done again; 0 where nothing was saved yet."""

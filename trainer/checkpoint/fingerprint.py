@@ -11,6 +11,7 @@ def fingerprint(settings: TrainerSettings) -> dict[str, Any]:
     """What decides which values a step has, by group of settings."""
     fixed: dict[str, Any] = json.loads(settings.model_dump_json(include={"model", "data"}))
     fixed["model"].pop("activation_checkpointing")  # costs time, changes no result
+    fixed["model"].pop("weights")  # read at step 0 alone, after which the checkpoint has them
     fixed["data"].pop("micro_batch_size")  # changes rounding, as the number of ranks does
     fixed["data"]["dataset"] = data_identity(settings.data)  # what it is, not where it lies
     return fixed
