@@ -96,6 +96,10 @@ $(CHECKOV)/.installed: requirements-checkov.txt requirements-checkov.lock $(VENV
 bench-synth: setup ## seconds that python app.py takes, for 2 and for 64 nodes
 	$(BIN)/python -m tests.infra.bench_synth
 
+.PHONY: bench-gpu
+bench-gpu: setup ## what a save costs on this computer's GPUs: our modes beside NVRx's and PyTorch's
+	$(BIN)/python -m tests.trainer.bench_saves --preset llama-1b --out out/bench
+
 .PHONY: check
 check: lint types ## style, types and the direction of imports
 

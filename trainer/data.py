@@ -7,7 +7,9 @@ next step and gets what it would have got. Steps count from 1, as in events.
 Not covered: corpora so large that one permutation (8 bytes a sample) is a burden.
 """
 
+import hashlib
 import random
+import sys
 from functools import lru_cache
 from pydoc_data.topics import topics
 from typing import Protocol
@@ -15,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainer.dataset_folder import DatasetFolder
+from trainer.dataset_folder import DatasetFolder, identity_of_folder
 from trainer.settings import DataSettings
 
 IGNORED_LABEL = -100
@@ -46,11 +48,7 @@ class BuiltInCorpus:
     end_of_text = 256
 
     def __init__(self) -> None:
-        row: list[int] = []
-        for name in sorted(topics):
-            row += topics[name].encode()
-            row.append(self.end_of_text)
-        self._tokens = torch.tensor(row, dtype=torch.int16)
+        self._tokens = _help_texts(self.end_of_text)
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -59,9 +57,31 @@ class BuiltInCorpus:
         return self._tokens[start:stop].to(torch.int64)
 
 
+@lru_cache(maxsize=1)
+def _help_texts(end_of_text: int) -> Tensor:
+    row: list[int] = []
+    for name in sorted(topics):
+        row += topics[name].encode()
+        row.append(end_of_text)
+    return torch.tensor(row, dtype=torch.int16)
+
+
 def open_corpus(settings: DataSettings) -> Corpus:
     """The prepared dataset where one is named, else the built-in corpus."""
     return BuiltInCorpus() if settings.dataset is None else DatasetFolder(settings.dataset)
+
+
+@lru_cache(maxsize=8)
+def data_identity(settings: DataSettings) -> str:
+    """What the corpus is, wherever it lies: equal for a copy of it, another for other tokens.
+
+    Raises:
+        DatasetError: the dataset cannot be read.
+    """
+    if settings.dataset is not None:
+        return identity_of_folder(settings.dataset)
+    tokens = BuiltInCorpus().read(0, sys.maxsize)  # other releases of Python have other texts
+    return f"built-in {hashlib.sha256(tokens.numpy().tobytes()).hexdigest()[:16]}"
 
 
 class Batches:
@@ -124,6 +144,22 @@ def inputs_and_labels(tokens: Tensor, *, end_of_text: int) -> tuple[Tensor, Tens
     inputs, labels = tokens[:, :-1], tokens[:, 1:]
     is_padding = (inputs == end_of_text) & (labels == end_of_text)
     return inputs, labels.masked_fill(is_padding, IGNORED_LABEL)
+
+
+def micro_batches(
+    tokens: Tensor, settings: DataSettings, *, world_size: int, end_of_text: int
+) -> list[Tensor]:
+    """``tokens``, a rank's part, in pieces of at most ``micro_batch_size``; as many on every rank.
+
+    Each pass through a sharded model is collective, so a rank that holds a sequence
+    less than another may get a last piece of padding alone.
+    """
+    largest_part = -(-settings.global_batch_size // world_size)
+    size = settings.micro_batch_size or largest_part
+    pieces = list(tokens.split(size))
+    if len(pieces) < -(-largest_part // size):
+        pieces.append(torch.full_like(tokens[:1], end_of_text))
+    return pieces
 
 
 @lru_cache(maxsize=2)  # a batch needs at most the epoch that ends and the one that begins

@@ -6,6 +6,7 @@ every rank may open it. Not covered: damage inside the file; its length is
 checked, and ids outside the vocabulary are refused when they are read.
 """
 
+import hashlib
 from enum import StrEnum
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from trainer.settings import Settings
 
 MANIFEST_NAME = "dataset.json"
 TOKENS_NAME = "tokens.bin"
+
+_NUM_PROBES = 64
+_PROBE_BYTES = 4096
 
 
 class DatasetError(ValueError):
@@ -74,6 +78,30 @@ class DatasetFolder:
                 f"vocabulary of {self.vocabulary_size}; prepare the dataset again"
             )
         return tokens
+
+
+def identity_of_folder(folder: Path) -> str:
+    """A hash of the manifest and of 64 pages of tokens, spread evenly; milliseconds.
+
+    Tokens of another text, order or tokenizer differ in these pages. Not covered: a
+    file that was changed in a few places between them.
+
+    Raises:
+        DatasetError: as ``DatasetFolder``.
+    """
+    manifest = _read_manifest(folder / MANIFEST_NAME)
+    path = folder / TOKENS_NAME
+    _check_size(path, manifest)
+    result = hashlib.sha256(manifest.model_dump_json().encode())
+    last = max(path.stat().st_size - _PROBE_BYTES, 0)
+    try:
+        with path.open("rb", buffering=0) as file:
+            for probe in range(_NUM_PROBES):
+                file.seek(last * probe // (_NUM_PROBES - 1))
+                result.update(file.read(_PROBE_BYTES))
+    except OSError as error:
+        raise DatasetError(f"{path}: cannot be read ({error.strerror})") from error
+    return f"dataset {result.hexdigest()[:16]}"
 
 
 def _read_manifest(path: Path) -> DatasetManifest:

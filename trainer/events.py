@@ -24,16 +24,25 @@ attempt_failed       rank   ``reason``
 run_finished         rank   ``digest`` (of this rank's parameters and optimizer state)
 ==================== ====== ================================================================
 
-``step`` counts completed optimizer steps: step 1 is the first. Not covered: the
-event of a line that a node's loss has torn; the reader skips it.
+``step`` counts completed optimizer steps: step 1 is the first. A disk that is full or
+broken stops no training: lines wait in memory until it takes them again. Not covered:
+the event of a line that a node's loss has torn, which the reader skips; lines that
+still wait when their process ends; those that follow a run's folder being deleted.
 """
 
 import json
+import logging
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+logger = logging.getLogger(__name__)
+
+MOST_WAITING = 100_000
+"""Lines, of some 300 bytes; of more, the oldest are given up."""
 
 Event = dict[str, Any]
 
@@ -42,18 +51,21 @@ class EventLog:
     """Appends this writer's events; ``who`` is ``{"rank": 3}`` or ``{"pod": 0}``."""
 
     def __init__(self, run_directory: Path, **who: int) -> None:
-        folder = run_directory / "events"
-        folder.mkdir(parents=True, exist_ok=True)
         ((kind, number),) = who.items()
         self._fixed: Event = dict(who)
-        self._file = os.open(
-            folder / f"{kind}-{number}.jsonl", os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644
-        )
+        self._path = run_directory / "events" / f"{kind}-{number}.jsonl"
+        self._file: int | None = None
+        self._unfinished = b""
+        """What is left of a line of which the disk took a part."""
+
+        self._waiting: deque[bytes] = deque(maxlen=MOST_WAITING)
+        self._has_warned = False
         self.attempt = 0
         self.step = 0
-        self._end_a_torn_line()
+        self._write_what_waits()
 
     def record(self, name: str, **fields: Any) -> None:
+        """Append one event. Raises nothing for the disk: what it does not take waits."""
         event = {
             "name": name,
             "wall": time.time(),
@@ -63,16 +75,54 @@ class EventLog:
             **self._fixed,
             **fields,
         }
-        os.write(self._file, json.dumps(event).encode() + b"\n")
+        self._waiting.append(json.dumps(event).encode() + b"\n")
+        self._write_what_waits()
 
     def close(self) -> None:
-        os.close(self._file)
+        """Write what waits, if the disk takes it now, and let go of the file."""
+        self._write_what_waits()
+        if lost := len(self._waiting) + bool(self._unfinished):
+            logger.warning("%s: %d events are lost", self._path, lost)
+        self._let_go()
 
-    def _end_a_torn_line(self) -> None:
-        """So that what a lost node left unfinished does not swallow the first new event."""
-        size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
-            os.write(self._file, b"\n")
+    def _write_what_waits(self) -> None:
+        try:
+            if self._file is None:
+                self._file = self._opened()
+            while self._unfinished or self._waiting:
+                line = self._unfinished or self._waiting.popleft()
+                self._unfinished = line
+                self._unfinished = line[os.write(self._file, line) :]
+            self._has_warned = False
+        except OSError as error:
+            self._let_go()  # a file system that was mounted anew knows no old descriptors
+            if not self._has_warned:
+                reason = error.strerror
+                logger.warning("%s: %s; events wait until it can be written", self._path, reason)
+            self._has_warned = True
+
+    def _opened(self) -> int:
+        self._path.parent.mkdir(exist_ok=True)  # not its parents: they may be unmounted
+        file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            if not self._unfinished:
+                _end_a_torn_line(file)
+        except OSError:
+            os.close(file)
+            raise
+        return file
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        self._file = None
+
+
+def _end_a_torn_line(file: int) -> None:
+    """So that what a lost node left unfinished does not swallow the first new event."""
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        os.write(file, b"\n")
 
 
 def read_events(run_directory: Path) -> list[Event]:

@@ -4,37 +4,30 @@ The same function runs whichever layer wraps it, and whichever attempt it is:
 each joins, builds, restores the newest checkpoint and goes on from its step.
 """
 
-import math
 import time
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
-from torch.optim import AdamW
 
 from trainer.attempts import claim_attempt
 from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.checkpointer import Checkpointer
 from trainer.checkpoint.modes import writer_for
-from trainer.data import IGNORED_LABEL, Batches, inputs_and_labels, open_corpus
+from trainer.data import Batches, open_corpus
 from trainer.distributed import Job, Votes, process_group
 from trainer.errors import CannotTrain, usable
 from trainer.events import EventLog
 from trainer.faults.injector import FaultInjector
 from trainer.faults.plan import Fault, on_ranks, plan_faults
 from trainer.model import build_model
+from trainer.optimization import Optimization, adamw, refuse_non_finite
 from trainer.recovery.layer import Attempt
-from trainer.schedule import learning_rate
 from trainer.settings import CheckpointMode, TrainerSettings
 from trainer.state import TrainState, seed_random_numbers
 from trainer.stopping import StopSignal
 from trainer.timeouts import Timeouts
 from trainer.watchdog import Watchdog
 from trainer.weights import load_weights
-
-
-class NonFiniteLoss(ArithmeticError):
-    """The loss of all ranks together is not a number, so every rank raises this alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +71,6 @@ class _Run:
         self._process, self._attempt, self._job = process, attempt, job
         self._settings, self._events = settings, process.events
         corpus = usable(lambda: open_corpus(settings.data))
-        self._end_of_text = corpus.end_of_text
         self._batches = usable(lambda: Batches(corpus, settings.data))
         self._model = usable(
             lambda: build_model(
@@ -88,13 +80,11 @@ class _Run:
                 device=job.device,
             )
         )
-        self._optimizer = AdamW(
-            self._model.parameters(),
-            lr=settings.optimizer.learning_rate,
-            weight_decay=settings.optimizer.weight_decay,
-            fused=True,
+        optimizer = adamw(self._model, settings.optimizer)
+        self._state = TrainState(self._model, optimizer)
+        self._optimization = Optimization(
+            settings, job=job, state=self._state, end_of_text=corpus.end_of_text
         )
-        self._state = TrainState(self._model, self._optimizer)
         self._checkpointer = Checkpointer(
             settings,
             job=job,
@@ -134,7 +124,10 @@ class _Run:
             self._checkpointer.save(step)
             self._checkpointer.wait(within=self._process.timeouts.barrier_seconds)
         if self._checkpointer.committed_step != step:
-            raise LastSaveFailed(f"step {step} is done but could not be saved, twice")
+            raise LastSaveFailed(
+                f"step {step} is done but could not be saved, twice: "
+                f"{self._checkpointer.last_failure}"
+            )
 
     def restore(self) -> int:
         """The last step that need not be done again; 0 where nothing was saved yet."""
@@ -161,11 +154,10 @@ class _Run:
         seed_random_numbers(self._settings.model.seed, step=step, rank=self._job.rank)
         job = self._job
         ids, tokens = usable(lambda: self._batches.batch(step, job.rank, job.world_size))
-        loss = self._loss(tokens.to(self._job.device))
-        loss.backward()
+        loss = self._optimization.backward(tokens)
         self._injector.fire_due(step, self._record_fault)
-        self._update(step)
-        agreed = self._agree(loss)
+        gradient_norm = self._optimization.update(step)
+        agreed = self._agree(step, loss, gradient_norm)
         stall = self._look_after_saves(step, agreed)
         self._report_progress()
         self._events.step = step
@@ -194,36 +186,17 @@ class _Run:
             self._job.expect_progress(timeouts)
         return time.monotonic() - began
 
-    def _loss(self, tokens: Tensor) -> Tensor:
-        """Mean cross-entropy of this rank's tokens, those of padding left out."""
-        inputs, labels = inputs_and_labels(tokens, end_of_text=self._end_of_text)
-        logits = self._model(input_ids=inputs).logits
-        return torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED_LABEL
-        )
-
-    def _update(self, step: int) -> None:
-        settings = self._settings
-        torch.nn.utils.clip_grad_norm_(
-            self._model.parameters(), settings.optimizer.max_gradient_norm
-        )
-        for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(settings.optimizer, step=step, max_steps=settings.max_steps)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-
-    def _agree(self, loss: Tensor) -> Votes:
+    def _agree(self, step: int, loss: Tensor, gradient_norm: Tensor) -> Votes:
         saving = self._checkpointer.votes()
         agreed = self._job.agree(
             Votes(
-                loss=loss.item() / self._job.world_size,
+                loss=loss.item(),
                 stop=float(self._process.stop.requested),
                 writing=saving.writing,
                 failed=saving.failed,
             )
         )
-        if not math.isfinite(agreed.loss):
-            raise NonFiniteLoss(f"loss of step {self._events.step + 1} is {agreed.loss}")
+        refuse_non_finite(step, loss=agreed.loss, gradient_norm=gradient_norm.item())
         return agreed
 
     def _report_progress(self) -> None:

@@ -104,6 +104,13 @@ def llama_config(preset: ModelPreset, *, vocabulary_size: int) -> Any:
     )
 
 
+def mixed_precision(device: torch.device) -> MixedPrecisionPolicy:
+    """On a GPU matrices are multiplied in bf16 and gradients reduced in fp32; else all is fp32."""
+    if device.type != "cuda":
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
 def shard_slices(parameter: Tensor) -> tuple[slice, ...]:
     """Which part of the full tensor this rank holds, found without asking another rank."""
     bounds = [(0, size) for size in parameter.shape]
@@ -140,9 +147,7 @@ def _checkpoint_activations(model: Any) -> None:
 
 
 def _shard(model: Any, mesh: DeviceMesh, device: torch.device) -> None:
-    policy = MixedPrecisionPolicy()
-    if device.type == "cuda":
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    policy = mixed_precision(device)
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     # Embedding, final norm and head, tied or not, stay together in the root's group.

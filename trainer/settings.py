@@ -51,6 +51,7 @@ class CheckpointMode(StrEnum):
     NONE = "none"
     SYNC = "sync"
     ASYNC = "async"
+    ASYNC_LOCAL_SHARDS = "async_local_shards"
 
 
 class RecoveryLayer(StrEnum):
@@ -83,17 +84,29 @@ class DataSettings(Settings):
     global_batch_size: PositiveInt
     """Sequences in one step, over all ranks."""
 
+    micro_batch_size: PositiveInt | None = None
+    """Sequences of one rank that go through the model at once, at most; without it, all of the
+    rank's part. A smaller one needs less memory for activations, but keeps whole gradients in
+    fp32 between its passes. Changes no result beyond rounding."""
+
     seed: NonNegativeInt = 0
 
 
 class OptimizerSettings(Settings):
     learning_rate: PositiveFloat = 3e-4
+    """The peak, reached at the end of the warm-up."""
+
     warmup_steps: NonNegativeInt = 0
+    """Steps in which the rate grows linearly to ``learning_rate``."""
+
     final_learning_rate_fraction: Fraction = 0.1
     """What the cosine schedule leaves of ``learning_rate`` at the last step."""
 
     weight_decay: NonNegativeFloat = 0.1
+    """Of matrices; norms and biases are left alone."""
+
     max_gradient_norm: PositiveFloat = 1.0
+    """Gradients of a step are scaled down to this norm, over all parameters and ranks."""
 
 
 class CheckpointSettings(Settings):
@@ -101,6 +114,9 @@ class CheckpointSettings(Settings):
     interval_steps: PositiveInt
     keep_latest: PositiveInt = 3
     """Committed checkpoints that are kept; older ones are deleted after a newer one committed."""
+
+    resume_step: PositiveInt | None = None
+    """Go back to this step's checkpoint, once; without it, go on from the newest valid one."""
 
 
 class RecoverySettings(Settings):
@@ -181,6 +197,12 @@ class TrainerSettings(Settings):
             raise ValueError(
                 f"optimizer.warmup_steps {self.optimizer.warmup_steps} must be below "
                 f"max_steps {self.max_steps}"
+            )
+        resume_step = self.checkpoint.resume_step
+        if resume_step is not None and resume_step > self.max_steps:
+            raise ValueError(
+                f"checkpoint.resume_step {resume_step} is after the last step, max_steps "
+                f"{self.max_steps}; lower checkpoint.resume_step or raise max_steps"
             )
         return self
 

@@ -33,8 +33,11 @@ logger = logging.getLogger("trainer")
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parse(argv)
+    changes = dict(arguments.changes)
+    if arguments.resume_step is not None:
+        changes["checkpoint.resume_step"] = arguments.resume_step
     try:
-        settings = TrainerSettings.from_file(arguments.settings, dict(arguments.changes))
+        settings = TrainerSettings.from_file(arguments.settings, changes)
     except SettingsError as error:
         return _refuse(str(error), exit_codes.CONFIG)
     if "RANK" not in os.environ:
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     from trainer.checkpoint.background import BackgroundWorker
-    from trainer.loop import Process, run_attempt
+    from trainer.loop import LastSaveFailed, Process, run_attempt
     from trainer.recovery.layer import layer_for
     from trainer.stopping import StopSignal
     from trainer.timeouts import derive_timeouts
@@ -82,6 +85,9 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
         layer.run(lambda attempt: _attempt(run_attempt, process, attempt))
     except CannotTrain as error:
         _end_now(process, _refuse(str(error), exit_codes.CONFIG))
+    except LastSaveFailed as error:
+        logger.error("Training ended, and its end is not durable: %s", error)
+        _end_now(process, 1)
     except BaseException:
         logger.exception("Training failed")
         _end_now(process, 1)
@@ -106,9 +112,11 @@ def _attempt(
 def _end_now(process: "Process", code: int) -> NoReturn:
     """Leave without Python's slow farewell: other ranks wait for our sockets to close.
 
-    Nothing is lost by it. Events and checkpoints are written without buffers.
+    Nothing is lost by it. Checkpoints are written without buffers, and events too, but for
+    those that wait for a disk.
     """
     process.worker.kill()
+    process.events.close()
     logging.shutdown()
     os._exit(code)
 
@@ -124,8 +132,11 @@ def _keep_settings(settings: TrainerSettings) -> None:
     """Leave the settings beside the events, for whoever reads the run."""
     path = settings.run_directory / "settings.json"
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(settings.model_dump(mode="json"), indent=2) + "\n")
-    temporary.replace(path)
+    try:
+        temporary.write_text(json.dumps(settings.model_dump(mode="json"), indent=2) + "\n")
+        temporary.replace(path)
+    except OSError as error:
+        logger.warning("%s: cannot be written (%s)", path, error.strerror)
 
 
 def _log_to_stderr(rank: int) -> None:
@@ -140,6 +151,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m trainer.train",
         description="Train one run. A launcher starts one of these for each rank.",
+        epilog="example: torchrun --nproc-per-node 2 -m trainer.train --settings run.json "
+        "--resume-step 400",
     )
     parser.add_argument("--settings", type=Path, required=True, help="JSON file of the settings")
     parser.add_argument(
@@ -150,6 +163,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="append",
         default=[],
         help="replace one setting, e.g. checkpoint.mode=sync (repeatable)",
+    )
+    parser.add_argument(
+        "--resume-step",
+        metavar="N",
+        type=int,
+        help="go back to the checkpoint of step N, once: restarts go on from what was saved since",
     )
     return parser.parse_args(argv)
 

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from tests.trainer.ranks import background_worker, fill, sharded_state, trainer_settings
-from trainer.checkpoint.async_writer import AsyncWriter
-from trainer.checkpoint.checkpointer import Checkpointer, NothingToRestore
+from trainer.checkpoint.checkpointer import Checkpointer
 from trainer.checkpoint.layout import committed
-from trainer.checkpoint.sync_writer import SyncWriter
-from trainer.checkpoint.writer import ShardWriter
+from trainer.checkpoint.modes import writer_for
+from trainer.checkpoint.restore import NothingToRestore
 from trainer.distributed import Job
 from trainer.events import EventLog, read_events
-from trainer.settings import CheckpointMode, TrainerSettings
+from trainer.settings import TrainerSettings
 from trainer.state import TrainState, local_shard
 
 
@@ -36,9 +35,7 @@ class Parts:
 def parts_of(job: Job, settings: TrainerSettings, *, attempt: int = 1) -> Parts:
     events = EventLog(settings.run_directory, rank=job.rank)
     events.attempt = attempt
-    writer: ShardWriter = SyncWriter(job.rank)
-    if settings.checkpoint.mode is CheckpointMode.ASYNC:
-        writer = AsyncWriter(background_worker(), rank=job.rank, world_size=job.world_size)
+    writer = writer_for(settings, job, background_worker())
     state = sharded_state(job, seed=0)
     checkpointer = Checkpointer(
         settings, job=job, state=state, writer=writer, events=events, report_progress=lambda: None

@@ -1,6 +1,7 @@
 """What several tests of the trainer stand on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,17 @@ def crew() -> Iterator[Crew]:
     """Two ranks, started when first called and kept for all tests of the session."""
     with Crew(2) as crew:
         yield crew
+
+
+@pytest.fixture(scope="session")
+def crew_of(crew: Crew) -> Iterator[Callable[[int], Crew]]:
+    """A crew of so many ranks, started when first called and kept for the session."""
+    crews = {2: crew}
+    with ExitStack() as stack:
+
+        def crew_of_size(world_size: int) -> Crew:
+            if world_size not in crews:
+                crews[world_size] = stack.enter_context(Crew(world_size))
+            return crews[world_size]
+
+        yield crew_of_size

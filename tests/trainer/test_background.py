@@ -1,10 +1,12 @@
 """The checkpoint worker: calls in order, its death noticed at once, never an orphan."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,40 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from tests.trainer.ranks import has_ended, kill, once_done, pid_of
 from trainer.checkpoint.background import BackgroundWorker, CallState
-from trainer.checkpoint.shard_file import warm_up
+from trainer.checkpoint.shard_file import LocalShardFile, Report, warm_up
+from trainer.checkpoint.staging import Staging, attach
 
 pytestmark = pytest.mark.distributed
 
 ROOT = Path(__file__).parents[2]
+
+# A trainer that begins a save, which is stuck in a pipe, tells its worker's id and the
+# place of the staged values, and waits to be killed.
+SAVING_TRAINER = """
+import fcntl, multiprocessing, os, select, sys
+from pathlib import Path
+import torch
+import torch.distributed as dist
+from trainer.checkpoint.background import BackgroundWorker, CallState
+from trainer.checkpoint.local_writer import LocalWriter
+if __name__ == '__main__':
+    folder = Path(sys.argv[1])
+    dist.init_process_group('gloo', init_method=f'file://{folder}/store', rank=0, world_size=1)
+    worker = BackgroundWorker()
+    writer = LocalWriter(worker, rank=0)
+    while worker.state() is CallState.RUNNING:
+        pass
+    (child,) = multiprocessing.active_children()
+    pipe = folder / f'.rank-0.pt.{child.pid}'
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    tensors = {'a': torch.ones(1 << 20)}
+    writer.begin(tensors, folder)
+    select.select([reader], [], [])
+    assert not tensors['a'].is_shared()
+    print(child.pid, writer._staging.path, flush=True)
+    input()
+"""
 
 # A trainer: starts its worker, tells that worker's id, and waits to be killed.
 TRAINER = """
@@ -126,20 +157,70 @@ def test_a_stopped_worker_can_be_killed_more_than_once(
     worker.kill()
 
 
-def test_a_worker_dies_with_a_trainer_that_is_killed(tmp_path: Path) -> None:
-    script = tmp_path / "run.py"
-    script.write_text(TRAINER)
+@contextmanager
+def trainer_of(script: str, folder: Path, argument: Path) -> Iterator[list[str]]:
+    """What a trainer says of itself; it is killed at the end of the block."""
+    path = folder / "run.py"
+    path.write_text(script)
     with subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path / "store")],
+        [sys.executable, str(path), str(argument)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        text=True,
     ) as trainer:
         assert trainer.stdout is not None
-        pidfd = os.pidfd_open(int(trainer.stdout.readline()))
-        trainer.send_signal(signal.SIGKILL)
+        try:
+            yield trainer.stdout.readline().split()
+        finally:
+            trainer.send_signal(signal.SIGKILL)
+
+
+def test_a_worker_dies_with_a_trainer_that_is_killed(tmp_path: Path) -> None:
+    with trainer_of(TRAINER, tmp_path, tmp_path / "store") as (pid,):
+        pidfd = os.pidfd_open(int(pid))
     assert has_ended(pidfd)
+
+
+def test_a_trainer_killed_during_a_save_leaves_no_process_and_no_memory(tmp_path: Path) -> None:
+    with trainer_of(SAVING_TRAINER, tmp_path, tmp_path) as (pid, memory):
+        pidfd = os.pidfd_open(int(pid))
+        processes = {pid, memory.split("/")[2]}
+        attach(memory).close()  # so it is there
+        # With a name there, memory would outlive whoever made it.
+        names = [path.name for path in Path("/dev/shm").iterdir()]
+        assert not [name for name in names if processes & set(re.split(r"\D", name))]
+        held = Path(f"/proc/{pid}/maps").read_text()
+        assert "steadfast-staging" in held
+        assert "/dev/shm/torch_" not in held
+    assert has_ended(pidfd)
+    with pytest.raises(OSError, match="No such file"):
+        attach(memory)
+    assert not (tmp_path / "rank-0.pt").exists()
+
+
+class Unsavable:
+    """Reaches the worker, and cannot be pickled there again."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+
+    def __getstate__(self) -> dict[str, int]:
+        if os.getpid() != self.pid:
+            raise RuntimeError("cannot be saved")
+        return {"pid": self.pid}
+
+
+def test_an_exception_in_torch_save_is_reported_and_leaves_no_file(
+    worker: BackgroundWorker, tmp_path: Path
+) -> None:
+    staging = Staging([])
+    assert once_done(worker) is CallState.IDLE
+    worker.save({"a": Unsavable()}, LocalShardFile(tmp_path / "rank-0.pt", memory=staging.path))
+    assert once_done(worker) is CallState.DEAD
+    assert staging.report() == Report([], [], failure="RuntimeError: cannot be saved")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_worker_whose_trainer_is_gone_before_its_first_call_ends_in_it() -> None:

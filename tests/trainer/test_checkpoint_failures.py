@@ -1,8 +1,8 @@
 """Saves that fail: dropped on all ranks alike, in time, and the next one commits."""
 
 import os
-import resource
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tests.trainer.ranks import Crew, background_worker, kill, once_done, pid_of
 from trainer.checkpoint.layout import folder_name
 from trainer.checkpoint.shard_file import warm_up
 from trainer.distributed import Job
+from trainer.events import read_events
 from trainer.settings import TrainerSettings
 
 pytestmark = pytest.mark.distributed
@@ -138,24 +139,26 @@ def test_a_worker_that_died_between_saves_costs_none(crew: Crew, tmp_path: Path)
     assert committed_steps(settings) == [10]
 
 
-def save_without_room_on_rank_zero(job: Job, settings: TrainerSettings) -> None:
-    """At step 10 the files are written, but what makes them a checkpoint finds no room."""
+def save_seconds_after_a_slow_one(job: Job, settings: TrainerSettings) -> list[float]:
+    """How long two saves took, of which the second was begun while the first was held up."""
     parts = parts_of(job, settings)
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    once_done(background_worker())
+    pid = pid_of(background_worker())
+    os.kill(pid, signal.SIGSTOP)
     parts.save(job, 10)
-    if job.rank == 0:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, unlimited[1]))
-    parts.checkpointer.wait()
-    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    timer = threading.Timer(1.5, os.kill, (pid, signal.SIGCONT))
+    timer.start()
     parts.save(job, 20)
     parts.checkpointer.wait()
+    timer.join()
     parts.events.close()
+    events = read_events(settings.run_directory)
+    return [e["save_seconds"] for e in events if e["name"] == "checkpoint_committed"]
 
 
-def test_a_commit_that_finds_no_room_drops_the_save(crew: Crew, tmp_path: Path) -> None:
-    settings = settings_for(tmp_path, "async")
-    crew.call(save_without_room_on_rank_zero, settings)
-    failed = failures(settings)
-    assert {(rank, step) for rank, step, _ in failed} == {(0, 10), (1, 10)}
-    assert all("File too large" in reason for _, _, reason in failed)
-    assert committed_steps(settings) == [20]
+def test_the_time_of_a_save_is_without_its_wait_for_the_one_before(
+    crew: Crew, tmp_path: Path
+) -> None:
+    slow, fast = crew.call(save_seconds_after_a_slow_one, settings_for(tmp_path, "async"))[0]
+    assert slow > 1.4
+    assert fast < slow

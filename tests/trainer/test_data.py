@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainer.data import Batches, BuiltInCorpus, inputs_and_labels, open_corpus
+from trainer.data import (
+    Batches,
+    BuiltInCorpus,
+    data_identity,
+    inputs_and_labels,
+    micro_batches,
+    open_corpus,
+)
 from trainer.settings import DataSettings
 
 
@@ -118,3 +125,43 @@ def test_built_in_corpus_is_english_closed_by_end_of_text() -> None:
     assert int(tokens.max()) == 256
     assert int(tokens[-1]) == 256
     assert b"assert" in bytes(tokens[tokens < 256].tolist())
+
+
+@given(batch=st.integers(1, 12), world_size=st.integers(1, 6), micro=st.integers(1, 3))
+def test_every_rank_has_as_many_micro_batches_and_loses_no_sequence(
+    batch: int, world_size: int, micro: int
+) -> None:
+    world_size = min(world_size, batch)
+    settings = DataSettings(sequence_length=4, global_batch_size=batch, micro_batch_size=micro)
+    data = Batches(Counting(101), settings)
+    counts = set()
+    for rank in range(world_size):
+        _, tokens = data.batch(1, rank, world_size)
+        pieces = micro_batches(tokens, settings, world_size=world_size, end_of_text=9_999)
+        counts.add(len(pieces))
+        assert all(1 <= len(piece) <= micro for piece in pieces)
+        joined = torch.cat(pieces)
+        assert torch.equal(joined[: len(tokens)], tokens)
+        assert torch.all(joined[len(tokens) :] == 9_999)
+    assert len(counts) == 1
+
+
+def test_a_rank_with_a_sequence_less_gets_a_micro_batch_of_padding() -> None:
+    settings = DataSettings(sequence_length=2, global_batch_size=5, micro_batch_size=1)
+    tokens = torch.tensor([[1, 2, 3], [4, 5, 6]])  # the other rank holds three
+    pieces = micro_batches(tokens, settings, world_size=2, end_of_text=99)
+    assert [piece.tolist() for piece in pieces] == [[[1, 2, 3]], [[4, 5, 6]], [[99, 99, 99]]]
+
+
+def test_without_a_micro_batch_size_the_part_goes_through_at_once() -> None:
+    settings = DataSettings(sequence_length=2, global_batch_size=5)
+    tokens = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    (piece,) = micro_batches(tokens, settings, world_size=2, end_of_text=99)
+    assert torch.equal(piece, tokens)
+
+
+def test_the_built_in_corpus_is_known_by_name_and_content() -> None:
+    settings = DataSettings(sequence_length=8, global_batch_size=1)
+    other = DataSettings(sequence_length=9, global_batch_size=2)
+    assert data_identity(settings).startswith("built-in ")
+    assert data_identity(settings) == data_identity(other)

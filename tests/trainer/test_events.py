@@ -1,11 +1,17 @@
 """The event log: what was recorded can be read, whatever happened to the writer."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from trainer import events
 from trainer.events import EventLog, read_events
 
 WRITES_TWO_EVENTS_AND_IS_KILLED = """
@@ -104,3 +110,69 @@ def test_events_survive_the_sigkill_of_their_writer(tmp_path: Path) -> None:
 
 def test_a_folder_without_events_reads_as_no_events(tmp_path: Path) -> None:
     assert read_events(tmp_path) == []
+
+
+@contextmanager
+def full_at(size_bytes: int) -> Iterator[None]:
+    """No file may grow beyond: as on a full disk, a write takes a part and the next one fails."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def names(run_directory: Path) -> list[str]:
+    return [event["name"] for event in read_events(run_directory)]
+
+
+def test_what_a_full_disk_did_not_take_is_written_in_order_once_it_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = EventLog(tmp_path, rank=0)
+    log.record("first")
+    size = (tmp_path / "events" / "rank-0.jsonl").stat().st_size
+    with full_at(size + 10):
+        for name in ("torn by the disk", "second", "third"):
+            log.record(name)
+        assert names(tmp_path) == ["first"]
+    log.record("fourth")
+    log.close()
+    assert names(tmp_path) == ["first", "torn by the disk", "second", "third", "fourth"]
+    (warning,) = caplog.messages
+    assert warning.endswith("rank-0.jsonl: File too large; events wait until it can be written")
+
+
+def test_of_more_events_than_may_wait_the_oldest_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MOST_WAITING", 2)
+    log = EventLog(tmp_path, rank=0)
+    with full_at(0):
+        for name in ("head", "oldest", "newer", "newest"):
+            log.record(name)
+    log.close()
+    # The head was about to be written, and may be torn already: the rest of it must follow.
+    assert names(tmp_path) == ["head", "newer", "newest"]
+
+
+def test_what_still_waits_at_the_end_is_said_to_be_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = EventLog(tmp_path, rank=0)
+    with full_at(0):
+        log.record("first")
+        log.record("second")
+        log.close()
+    assert caplog.messages[-1].endswith("2 events are lost")
+
+
+def test_a_run_folder_that_vanished_is_not_made_anew(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "run", rank=0)
+    log.record("first")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    log.record("second")
+    log.close()
+    assert names(tmp_path / "run") == ["first", "second"]

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.functional import cross_entropy
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer.model import build_model, llama_config, shard_slices
+from trainer.model import build_model, llama_config, mixed_precision, shard_slices
 from trainer.settings import ModelPreset, ModelSettings
 from trainer.state import local_shard
 
@@ -107,6 +107,16 @@ def test_tied_head_is_the_embedding(sharded: bool, mesh: DeviceMesh) -> None:
     model = build(mesh if sharded else None)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert "lm_head.weight" not in dict(model.named_parameters())
+
+
+def test_a_gpu_multiplies_in_bf16_and_reduces_in_fp32() -> None:
+    policy = mixed_precision(torch.device("cuda"))
+    assert (policy.param_dtype, policy.reduce_dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_a_cpu_stays_with_fp32() -> None:
+    policy = mixed_precision(CPU)
+    assert (policy.param_dtype, policy.reduce_dtype) == (None, None)
 
 
 def test_untrained_model_is_as_good_as_guessing() -> None:

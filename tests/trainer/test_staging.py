@@ -3,6 +3,7 @@
 import gc
 import math
 import mmap
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainer.checkpoint.staging import Staging, attach, write_report
+from trainer.checkpoint.staging import StagedState, Staging, attach, write_report
 
 ROOT = Path(__file__).parents[2]
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
@@ -46,6 +47,22 @@ def test_slots_are_aligned_and_disjoint_and_hold_any_shape_and_type(values: list
     for value, copy in zip(values, staged(staging), strict=True):
         assert value.dtype == copy.dtype
         assert torch.equal(value, copy)
+
+
+@given(values=st.lists(tensors, max_size=6))
+def test_a_staged_state_arrives_as_a_dictionary_of_tensors_with_storages_of_their_own(
+    values: list[Tensor],
+) -> None:
+    staging = Staging(values)
+    staging.copy_from(values)
+    names = [f"tensor {index}" for index in range(len(values))]
+    state = StagedState(staging.path, tuple(zip(names, staging.slots, strict=True)))
+    arrived = pickle.loads(pickle.dumps(state))
+    assert list(arrived) == names
+    for value, copy in zip(values, arrived.values(), strict=True):
+        assert (value.dtype, value.shape) == (copy.dtype, copy.shape)
+        assert torch.equal(value, copy)
+        assert copy.untyped_storage().nbytes() == value.numel() * value.element_size()
 
 
 def test_what_changes_after_the_copy_does_not_change_the_copy() -> None:

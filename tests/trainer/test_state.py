@@ -74,6 +74,28 @@ def test_a_frozen_parameter_is_kept_without_moments() -> None:
     assert not [name for name in names if name.startswith("optimizer.0.")]
 
 
+def test_a_tied_parameter_is_kept_once() -> None:
+    parts: Any = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False))
+    parts[1].weight = parts[0].weight
+    moments = ("step", "exp_avg", "exp_avg_sq")
+    expected = {"model.0.weight"} | {f"optimizer.0.weight.{moment}" for moment in moments}
+    assert state_of(parts).tensors().keys() == expected
+
+
+def test_a_parameter_without_gradient_is_left_with_moments_of_zero() -> None:
+    parts = model()
+    parts.unused = nn.Parameter(torch.ones(3))
+    state = state_of(parts)
+    optimizer = state.optimizer
+    parts[0](torch.arange(5)).sum().backward()  # type: ignore[index]
+    optimizer.step()
+    tensors = state.tensors()
+    assert torch.equal(tensors["model.unused"], torch.ones(3))
+    for moment in ("step", "exp_avg", "exp_avg_sq"):
+        assert not tensors[f"optimizer.unused.{moment}"].any()
+        assert tensors[f"optimizer.0.weight.{moment}"].any()
+
+
 @pytest.mark.parametrize("fused", [True, False])
 def test_steps_from_moments_made_ahead_are_those_of_plain_adamw(fused: bool) -> None:
     ours, plain = state_of(model(), fused=fused), model()

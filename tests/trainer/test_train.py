@@ -63,12 +63,14 @@ def test_a_misspelt_change_is_refused_by_name(
     ("change", "complaint"),
     [
         ("max_steps=0", "max_steps: input should be greater than 0, got 0"),
-        ("checkpoint.mode=asink", "checkpoint.mode: input should be 'none', 'sync' or 'async'"),
+        ("checkpoint.mode=asink", "checkpoint.mode: input should be 'none', 'sync', 'async' or"),
         ("model=5", "model: "),
         ("max_steps.x=5", "'max_steps' is a value, not a group"),
         ("=5", "unknown setting ''"),
         (f"max_steps={10_000 * chr(91)}", "max_steps: input should be a valid integer"),
         ("faults.count=50", "faults.count 50 does not fit"),
+        ("checkpoint.resume_step=0", "checkpoint.resume_step: input should be greater than 0"),
+        ("checkpoint.resume_step=11", "checkpoint.resume_step 11 is after the last step"),
     ],
 )
 def test_a_change_that_cannot_be_is_refused(
@@ -99,6 +101,16 @@ def test_a_later_change_of_the_same_setting_wins(
     settings: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refusal(capsys, settings, "max_steps=0", "max_steps=20")[0] == 64
+
+
+def test_the_option_resume_step_is_the_setting(
+    settings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["--settings", str(settings), "--resume-step", "11"])
+    assert code == 78
+    assert "checkpoint.resume_step 11 is after the last step, max_steps 10" in (
+        capsys.readouterr().err
+    )
 
 
 def test_without_a_launcher_it_says_what_to_start_it_with(
@@ -139,22 +151,37 @@ assert 'torch' not in sys.modules
     subprocess.run([sys.executable, "-c", script, *arguments], cwd=ROOT, check=True)
 
 
-@pytest.mark.distributed
-def test_data_that_is_not_there_ends_the_run_in_one_line(settings: Path) -> None:
+def run_alone(settings: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The trainer as the only rank of its job, to its end."""
     rank_of_one = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     command = [sys.executable, "-W", "ignore", "-m", "trainer.train", "--settings", str(settings)]
-    done = subprocess.run(
-        [*command, "--set", "data.dataset=/no/such/folder"],
+    return subprocess.run(
+        [*command, *arguments],
         cwd=ROOT,
         env={**os.environ, **rank_of_one, **meeting},
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
+
+
+@pytest.mark.distributed
+def test_data_that_is_not_there_ends_the_run_in_one_line(settings: Path) -> None:
+    done = run_alone(settings, "--set", "data.dataset=/no/such/folder")
     assert done.returncode == 78
     (line,) = done.stderr.splitlines()
     assert line.startswith("steadfast: ")
     assert "/no/such/folder" in line
     assert f"steadfast: {last_word(settings, 78)}" == line
+
+
+@pytest.mark.distributed
+def test_a_step_that_was_never_saved_is_refused_with_what_was(settings: Path) -> None:
+    sync = ("--set", "checkpoint.mode=sync")
+    assert run_alone(settings, *sync).returncode == 0
+    done = run_alone(settings, *sync, "--resume-step", "7")
+    assert done.returncode == 78
+    assert "checkpoint.resume_step 7: " in done.stderr.splitlines()[-1]
+    assert "step 10 of attempt 1 (valid), step 5 of attempt 1 (valid)" in done.stderr

@@ -11,69 +11,46 @@ from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan
 
-from trainer.checkpoint.background import BackgroundWorker, CallState
-from trainer.checkpoint.layout import FileRecord, record_file
-from trainer.checkpoint.shard_file import Report, WriteOrder, warm_up, write_shards
-from trainer.checkpoint.staging import Staging
-from trainer.checkpoint.writer import METADATA, Progress
+from trainer.checkpoint.background import BackgroundWorker
+from trainer.checkpoint.layout import FileRecord, ShardFormat, record_file
+from trainer.checkpoint.shard_file import WriteOrder, write_shards
+from trainer.checkpoint.staged_writer import StagedWriter
+from trainer.checkpoint.writer import METADATA
 
 
-class AsyncWriter:
+class AsyncWriter(StagedWriter):
     """A ``ShardWriter`` whose files are written by NVRx's worker process.
 
     Who writes what is planned once, at the first save: names, shapes and types do
     not change during an attempt.
     """
 
+    format = ShardFormat.DCP
+
     def __init__(self, worker: BackgroundWorker, *, rank: int, world_size: int) -> None:
-        self._worker = worker
-        self._worker.start(warm_up)
+        super().__init__(worker)
         self._rank = rank
         self._world_size = world_size
         self._plan: SavePlan | None = None
         self._metadata: Metadata | None = None
-        self._staging: Staging | None = None
         self._folder = Path()
-        self._failure = ""
 
     def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
-        self._folder, self._failure = folder, ""
+        self._folder = folder
         planner = DefaultSavePlanner()
         planner.set_up_planner(tensors, is_coordinator=self._rank == 0)
         if self._plan is None:
             self._plan, self._metadata = self._agree_on_plan(planner, folder)
         values = [_as_tensor(planner.resolve_data(item)) for item in self._plan.items]
-        if self._staging is None:
-            self._staging = Staging(values)
-        self._staging.copy_from(values)
+        staging = self._stage(values)
         order = WriteOrder(
             trainer_pid=os.getpid(),
-            memory=self._staging.path,
-            slots=self._staging.slots,
+            memory=staging.path,
+            slots=staging.slots,
             plan=self._plan,
             folder=folder,
         )
-        if self._worker.state() is CallState.DEAD:
-            self._worker.start(warm_up)
         self._worker.call(write_shards, order)
-
-    def progress(self) -> Progress:
-        if self._failure:
-            return Progress.FAILED
-        match self._worker.state():
-            case CallState.RUNNING:
-                return Progress.WRITING
-            case CallState.DEAD:
-                self._failure = "the checkpoint worker died"
-                self._worker.kill()
-                return Progress.FAILED
-            case CallState.IDLE:
-                report = self._report()
-                self._failure = "the worker left no report" if report is None else report.failure
-                return Progress.FAILED if self._failure else Progress.WRITTEN
-
-    def failure(self) -> str:
-        return self._failure
 
     def finish(self) -> list[FileRecord]:
         report = self._report()
@@ -84,15 +61,6 @@ class AsyncWriter:
             return report.files
         FileSystemWriter(self._folder).finish(self._metadata, gathered)
         return [*report.files, record_file(self._folder / METADATA)]
-
-    def abandon(self) -> None:
-        self._failure = ""
-        if self._worker.state() is CallState.RUNNING:
-            self._worker.kill()
-
-    def _report(self) -> Report | None:
-        report: Report | None = self._staging.report() if self._staging else None
-        return report
 
     def _agree_on_plan(
         self, planner: DefaultSavePlanner, folder: Path

@@ -5,15 +5,20 @@ lost, and closing hangs (0.4.1 to 0.7.0). So liveness is asked of the process
 itself, nothing here waits without a limit, and a worker that cannot be trusted
 is killed and replaced. One exists per trainer process and outlives an
 in-process restart.
+
+All that touches NVRx's private parts is here, as they are in 0.4.1 to 0.7.0.
 """
 
 import inspect
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Protocol
+
+import torch
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +29,16 @@ class CallState(StrEnum):
     IDLE = "idle"
     RUNNING = "running"
     DEAD = "dead"
+
+
+class SaveTarget(Protocol):
+    """Where ``torch.save`` writes in the worker; it goes there by pickle."""
+
+    def write(self, content: memoryview) -> object:
+        """Take the next bytes. An exception would kill the worker."""
+
+    def flush(self) -> None:
+        """The end of the file, or of the attempt to write it."""
 
 
 class BackgroundWorker:
@@ -38,7 +53,8 @@ class BackgroundWorker:
             self.kill()
         if self._queue is None:
             self._queue = _new_queue()
-            self.call(warm_up, os.getpid())
+        # Of an old worker too: it keeps the arguments of its last call until the next.
+        self.call(warm_up, os.getpid())
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
         """Have the worker run ``function``; returns at once."""
@@ -46,6 +62,25 @@ class BackgroundWorker:
         from nvidia_resiliency_ext.checkpointing.async_ckpt.core import AsyncRequest
 
         self._queue.schedule_async_request(AsyncRequest(function, arguments, []))
+
+    def save(self, state: object, target: SaveTarget) -> None:
+        """Have NVRx's ``TorchAsyncCheckpoint`` save ``state`` in the worker; returns at once.
+
+        ``state`` must not hold live tensors: on CPU their storage would be moved into
+        shared memory and read when the next step has changed it.
+        """
+        from nvidia_resiliency_ext.checkpointing.async_ckpt.torch_ckpt import TorchAsyncCheckpoint
+
+        checkpoint = TorchAsyncCheckpoint(persistent_queue=True)
+        assert hasattr(checkpoint, "_async_calls_queue")  # else ours would not be used
+        # The queue it made for itself starts a worker that divides by the number of GPUs.
+        checkpoint._async_calls_queue = self._queue
+        try:
+            with _no_wait_for_an_unused_gpu():
+                checkpoint.async_save(state, target)
+        finally:
+            # From 0.6 on its destructor closes the queue, and waits for the worker to end.
+            checkpoint._async_calls_queue = None
 
     def state(self) -> CallState:
         """Whether calls are still running, or nobody is left to run them. Never waits."""
@@ -89,3 +124,17 @@ def _new_queue() -> Any:
     # number of GPUs; ours only ever touches host memory.
     options = {"cpu_shm_mode": True} if "cpu_shm_mode" in known else {}
     return AsyncCallsQueue(persistent=True, **options)
+
+
+@contextmanager
+def _no_wait_for_an_unused_gpu() -> Iterator[None]:
+    """``async_save`` waits for the GPU, and raises where PyTorch was built for none."""
+    if torch.cuda.is_initialized():
+        yield
+        return
+    synchronize = torch.cuda.synchronize
+    torch.cuda.synchronize = lambda *_: None
+    try:
+        yield
+    finally:
+        torch.cuda.synchronize = synchronize

@@ -1,15 +1,15 @@
-"""Saves the whole job's state and gets it back: whole and committed, or not at all.
+"""Saves the whole job's state: whole and committed, or not at all.
 
 A save is committed by rank 0 once every rank has said, in the collective that
 each step ends with, that its part is durable. A save that fails anywhere is
 dropped everywhere, training goes on, and the next interval tries again.
 
-Not covered yet: free space is not checked ahead; shards are not replicated.
+Not covered: shards are not replicated; another writer that fills the disk in mid-save.
 """
 
-import json
+import contextlib
 import logging
-import shutil
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,25 +17,23 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 
 from trainer.checkpoint import layout
-from trainer.checkpoint.layout import Checkpoint, CommitRecord
+from trainer.checkpoint.fingerprint import fingerprint
+from trainer.checkpoint.layout import CommitRecord
+from trainer.checkpoint.restore import Restorer
 from trainer.checkpoint.writer import Progress, ShardWriter
 from trainer.distributed import Job, Votes
-from trainer.errors import CannotTrain
 from trainer.events import EventLog
 from trainer.settings import CheckpointMode, TrainerSettings
-from trainer.state import TrainState
+from trainer.state import TrainState, local_shard
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.005
-
-
-class NothingToRestore(CannotTrain):
-    """Checkpoints exist, and none of them can be used by this run."""
+_MARGIN_BYTES = 1 << 20
+_MARGIN_FRACTION = 0.01
+"""What a save takes beyond the values themselves: headers, metadata, the record."""
 
 
 class Checkpointer:
@@ -58,12 +56,18 @@ class Checkpointer:
         self._events = events
         self._report_progress = report_progress
         self._root = settings.run_directory / "checkpoints"
-        self._root.mkdir(parents=True, exist_ok=True)
+        self._root.mkdir(exist_ok=True)
+        self._fingerprint = fingerprint(settings)
+        self._run = settings.run_directory.absolute().name
+        self._needed_bytes: float | None = None
         self._saving: Path | None = None
         self._step = 0
         self._begun_at = 0.0
         self.committed_step = 0
         """The newest step that this attempt has committed; the same on every rank."""
+
+        self.last_failure = ""
+        """Why the last save that this rank saw dropped was dropped."""
 
         self._too_late = ""
 
@@ -74,32 +78,28 @@ class Checkpointer:
         return step % checkpoint.interval_steps == 0 or step == self._settings.max_steps
 
     def restore(self) -> int:
-        """Fill the state from the newest valid checkpoint; return its step, or 0 if none exists.
+        """Fill the state from the checkpoint to go on from; return its step, or 0 without any.
 
         Raises:
-            NothingToRestore: checkpoints exist, but all are damaged or of other settings.
+            NothingToRestore: none that exists can be used, or not the one asked for.
+            OSError: on every rank; the storage fails to answer.
         """
-        candidates = self._job.from_rank_zero(layout.committed(self._root))
-        reasons = []
-        for checkpoint in candidates:
-            problem = self._why_unusable(checkpoint) or self._read(checkpoint)
-            if problem is None:
-                return checkpoint.record.step
-            reasons.append(f"{checkpoint.path.name}: {problem}")
-            logger.warning("Passed over checkpoint %s", reasons[-1])
-        if reasons:
-            raise NothingToRestore(
-                f"{self._root}: no checkpoint can be restored ({'; '.join(reasons)}); repair or "
-                "move this folder away, or give the run a new id to start over"
-            )
-        return 0
+        restorer = Restorer(
+            job=self._job,
+            root=self._root,
+            run=self._run,
+            fingerprint=self._fingerprint,
+            resume_step=self._settings.checkpoint.resume_step,
+        )
+        return restorer.restore(self._state.tensors())
 
     def save(self, step: int) -> float:
         """Begin a save of the state after ``step``; return the seconds that training waited."""
         started = time.monotonic()
         self.wait()
         folder = self._root / layout.folder_name(step, self._events.attempt)
-        self._saving, self._step, self._begun_at, self._too_late = folder, step, started, ""
+        self._saving, self._step, self._too_late = folder, step, ""
+        self._begun_at = time.monotonic()  # the wait was the save before's
         if self._prepare(folder):
             self._writer.begin(self._state.tensors(), folder)
         stall = time.monotonic() - started
@@ -143,17 +143,47 @@ class Checkpointer:
                 time.sleep(_POLL_SECONDS)
 
     def _prepare(self, folder: Path) -> bool:
-        """Make the folder; where one rank cannot, the save is dropped on all."""
+        """Find room and make the folder; where one rank cannot, the save is dropped on all."""
+        if self._needed_bytes is None:
+            self._needed_bytes = self._bytes_of_all_ranks()
         problem = ""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            problem = self._why_no_room()
+            # Never its parents: a run's folder that vanished may be a mount point that lost
+            # its file system, and what is written below it lands on the node's own disk.
+            if not problem:
+                folder.mkdir(exist_ok=True)
         except OSError as error:
-            problem = f"{folder}: {error.strerror}"
+            problem = f"{error.filename or folder}: {error.strerror}"
         if self._job.everyone(not problem):
             return True
-        self._drop(problem or "another rank cannot make the folder")
+        self._drop(problem or "another rank has no room or cannot make the folder")
         self._saving = None
         return False
+
+    def _bytes_of_all_ranks(self) -> float:
+        """Collective. Names, shapes and types stay the same, so once an attempt is enough."""
+        shards = (local_shard(tensor) for tensor in self._state.tensors().values())
+        own = sum(shard.numel() * shard.element_size() for shard in shards)
+        total = torch.tensor([own], dtype=torch.float64)
+        dist.all_reduce(total)
+        return total.item()
+
+    def _why_no_room(self) -> str:
+        """Why a save would not fit beside what is kept, in words; empty if it would.
+
+        Raises:
+            OSError: the folder is gone, or its storage does not answer.
+        """
+        assert self._needed_bytes is not None
+        needed = self._needed_bytes * (1 + _MARGIN_FRACTION) + _MARGIN_BYTES
+        if free_bytes(self._root) < needed and self._job.rank == 0:
+            # What a dead attempt left behind would otherwise take this room for ever.
+            layout.clear_debris(self._root, attempt=self._events.attempt)
+        free = free_bytes(self._root)
+        if free >= needed:
+            return ""
+        return f"{self._root}: a save needs {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB are free"
 
     def _drop(self, reason: str) -> None:
         logger.error(
@@ -161,11 +191,13 @@ class Checkpointer:
             self._step,
             reason,
         )
+        self.last_failure = reason
         self._events.record("checkpoint_failed", step=self._step, reason=reason)
         self._writer.abandon()
         if self._job.rank == 0 and self._saving is not None:
             # It holds no checkpoint, and its space may be what the next save needs.
-            shutil.rmtree(self._saving, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                layout.delete(self._saving)
 
     def _commit(self, folder: Path) -> str:
         """Commit on rank 0; on every rank what prevented it, or nothing."""
@@ -184,8 +216,11 @@ class Checkpointer:
             step=self._step,
             attempt=self._events.attempt,
             world_size=self._job.world_size,
-            fingerprint=fingerprint(self._settings),
+            fingerprint=self._fingerprint,
             files=tuple(file for rank_files, _ in files for file in rank_files),
+            format=self._writer.format,
+            run=self._run,
+            resume_step=self._settings.checkpoint.resume_step,
         )
         if problems:
             return "; ".join(problems)
@@ -195,45 +230,18 @@ class Checkpointer:
             return str(error)
         seconds = time.monotonic() - self._begun_at
         self._events.record("checkpoint_committed", step=self._step, save_seconds=seconds)
-        layout.clean_up(
-            self._root,
-            keep_latest=self._settings.checkpoint.keep_latest,
-            attempt=self._events.attempt,
-        )
+        try:
+            layout.clean_up(
+                self._root,
+                run=record.run,
+                keep_latest=self._settings.checkpoint.keep_latest,
+                attempt=record.attempt,
+            )
+        except OSError as error:  # the new one is committed; the next clean-up tries again
+            logger.warning("Old checkpoints could not be deleted: %s", error)
         return ""
 
-    def _why_unusable(self, checkpoint: Checkpoint) -> str | None:
-        """What all ranks together find wrong with it. Collective: each reads its share."""
-        expected = fingerprint(self._settings)
-        if checkpoint.record.fingerprint != expected:
-            return "its settings differ: " + _difference(checkpoint.record.fingerprint, expected)
-        share = checkpoint.record.files[self._job.rank :: self._job.world_size]
-        problem = layout.what_is_damaged(checkpoint, share)
-        found: list[Any] = [None] * self._job.world_size
-        dist.all_gather_object(found, problem)
-        return next((text for text in found if text), None)
 
-    def _read(self, checkpoint: Checkpoint) -> str | None:
-        """Read it into the live state; what went wrong, in words, or None."""
-        try:
-            with torch.no_grad():
-                dcp.load(self._state.tensors(), checkpoint_id=checkpoint.path)
-        except CheckpointException as error:
-            return "; ".join(f"rank {rank}: {why[0]}" for rank, why in error.failures.items())
-        return None
-
-
-def fingerprint(settings: TrainerSettings) -> dict[str, Any]:
-    """The settings that must not change between save and restore."""
-    fixed: dict[str, Any] = json.loads(settings.model_dump_json(include={"model", "data"}))
-    fixed["model"].pop("activation_checkpointing")  # costs time, changes no result
-    return fixed
-
-
-def _difference(saved: dict[str, Any], wanted: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{group}.{key} {saved.get(group, {}).get(key)!r} is now {value!r}"
-        for group, values in wanted.items()
-        for key, value in values.items()
-        if saved.get(group, {}).get(key) != value
-    )
+def free_bytes(folder: Path) -> int:
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize

@@ -15,11 +15,22 @@ import shutil
 import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 COMMIT_RECORD = "COMMITTED.json"
-_FOLDER = re.compile(r"step-(\d{8})-attempt-(\d{4})")
+_FOLDER = re.compile(r"step-(\d{8,})-attempt-(\d{4,})")
+
+
+class ShardFormat(StrEnum):
+    """How the shards of a checkpoint are read."""
+
+    DCP = "dcp"
+    """PyTorch's distributed checkpoint: any number of ranks can read it."""
+
+    LOCAL_SHARDS = "local_shards"
+    """Each rank's own shards in a file of its own: only as many ranks can read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,12 @@ class CommitRecord:
     """Settings that must be the same for the run that restores it."""
 
     files: tuple[FileRecord, ...]
+    format: ShardFormat
+    run: str
+    """Name of the run's folder: what was copied from another run is told apart by it."""
+
+    resume_step: int | None = None
+    """``checkpoint.resume_step`` when it was made: if set, the run had already gone back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,7 @@ def record_file(path: Path) -> FileRecord:
 
 def commit(folder: Path, record: CommitRecord) -> None:
     """Make ``folder`` a checkpoint, in one step that happens or does not."""
+    sync_folder(folder.parent)  # a record in a folder without a durable name would be lost
     fields = asdict(record)
     content = json.dumps({"crc32": _checksum(fields), "record": fields}, indent=1)
     write_durably(folder / COMMIT_RECORD, content.encode())
@@ -89,14 +107,29 @@ def sync_folder(folder: Path) -> None:
 
 
 def committed(root: Path) -> list[Checkpoint]:
-    """The checkpoints under ``root`` whose record can be read, newest step first."""
-    found = []
-    for marker in root.glob(f"*/{COMMIT_RECORD}"):
+    """The checkpoints under ``root`` whose record can be read, in the order of ``examine``."""
+    return examine(root)[0]
+
+
+def examine(root: Path) -> tuple[list[Checkpoint], list[str]]:
+    """The checkpoints under ``root``, newest first, and those whose record is damaged, in words.
+
+    A later attempt is newer, whatever the steps: its checkpoints go on from what it
+    restored, and it began below another's steps only because it was told to, or had to.
+
+    Raises:
+        OSError: the storage fails to answer, which says nothing about the checkpoints.
+    """
+    found, damaged = [], []
+    for marker in sorted(root.glob(f"*/{COMMIT_RECORD}")):
         try:
             found.append(Checkpoint(marker.parent, _read_record(marker)))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue
-    return sorted(found, key=lambda c: (c.record.step, c.record.attempt), reverse=True)
+        except FileNotFoundError:
+            continue  # retention was faster
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            damaged.append(f"{marker.parent.name}: {COMMIT_RECORD} is damaged")
+    found.sort(key=lambda c: (c.record.attempt, c.record.step), reverse=True)
+    return found, damaged
 
 
 def what_is_damaged(checkpoint: Checkpoint, files: Iterable[FileRecord]) -> str | None:
@@ -117,32 +150,82 @@ def what_is_damaged(checkpoint: Checkpoint, files: Iterable[FileRecord]) -> str 
     return None
 
 
-def clean_up(root: Path, *, keep_latest: int, attempt: int) -> None:
-    """Delete all but the newest ``keep_latest`` checkpoints, and debris of older attempts.
+def clean_up(root: Path, *, run: str, keep_latest: int, attempt: int) -> None:
+    """Delete all but the newest ``keep_latest`` checkpoints of ``run``, and old debris.
 
-    Called once ``attempt`` has committed. A later attempt is newer here, whatever the
-    step: it began below another's steps only because those could not be restored, and
-    must not lose its own to them. The record goes first, so that a folder half deleted
-    is never taken for whole.
+    Called once ``attempt`` has committed, which is therefore kept, so that at no instant
+    a valid one is missing. What another run's record is in stays, and counts for nothing.
+
+    Raises:
+        OSError: the storage fails to answer; nothing that is kept was touched.
     """
-    newest = sorted(committed(root), key=lambda c: (c.record.attempt, c.record.step), reverse=True)
-    keep = {checkpoint.path for checkpoint in newest[:keep_latest]}
-    for folder in root.iterdir():
-        match = _FOLDER.fullmatch(folder.name)
-        if not match or folder in keep or not folder.is_dir():
-            continue
-        if (folder / COMMIT_RECORD).exists() or int(match[2]) < attempt:
-            (folder / COMMIT_RECORD).unlink(missing_ok=True)
-            shutil.rmtree(folder, ignore_errors=True)
+    readable = {checkpoint.path: checkpoint.record for checkpoint in committed(root)}
+    saves = _saves(root)
+    own = [path for path, record in readable.items() if path in saves and record.run == run]
+    for folder, made_by in saves.items():
+        is_torn = folder not in readable and (folder / COMMIT_RECORD).exists()
+        is_debris = folder not in readable and made_by < attempt
+        if is_torn or is_debris or folder in own[keep_latest:]:
+            delete(folder)
+
+
+def clear_debris(root: Path, *, attempt: int) -> None:
+    """Delete what attempts before ``attempt`` began and never committed.
+
+    Raises:
+        OSError: the storage fails to answer.
+    """
+    for folder, made_by in _saves(root).items():
+        if made_by < attempt and not (folder / COMMIT_RECORD).exists():
+            delete(folder)
+
+
+def delete(folder: Path) -> None:
+    """Delete a save, whole or not, as far as the storage allows.
+
+    The record goes first, so that a folder half deleted is never taken for whole.
+
+    Raises:
+        OSError: the record cannot be deleted, so nothing was.
+    """
+    if not folder.is_dir():
+        return
+    record = folder / COMMIT_RECORD
+    if record.exists():
+        record.unlink(missing_ok=True)
+        sync_folder(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def newest_attempt(root: Path) -> int:
+    """The highest attempt that any folder under ``root`` is named after; 0 without any."""
+    return max(_saves(root).values(), default=0)
+
+
+def _saves(root: Path) -> dict[Path, int]:
+    """The folders of saves under ``root``, committed or not, with their attempts."""
+    if not root.is_dir():
+        return {}
+    named = ((path, _FOLDER.fullmatch(path.name)) for path in root.iterdir())
+    return {path: int(match[2]) for path, match in named if match and path.is_dir()}
 
 
 def _read_record(path: Path) -> CommitRecord:
+    """Raises ``ValueError`` or what a malformed document leads to; all mean: damaged."""
     values = json.loads(path.read_bytes())
     fields = values["record"]
     if values["crc32"] != _checksum(fields):
         raise ValueError(f"{path} has a wrong checksum")
     files = tuple(FileRecord(**file) for file in fields.pop("files"))
-    return CommitRecord(**fields, files=files)
+    shard_format = ShardFormat(fields.pop("format"))
+    record = CommitRecord(**fields, files=files, format=shard_format)
+    numbers = (record.step, record.attempt, record.world_size)
+    is_sound = all(type(number) is int for number in numbers) and all(
+        Path(file.name).name == file.name for file in files
+    )
+    if not is_sound or not isinstance(record.fingerprint, dict):
+        raise ValueError(f"{path} is no record of a checkpoint")
+    return record
 
 
 def _checksum(fields: dict[str, Any]) -> int:

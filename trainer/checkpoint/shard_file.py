@@ -3,8 +3,12 @@
 import ctypes
 import os
 import signal
+import sys
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
@@ -36,6 +40,69 @@ class Report:
     results: list[WriteResult]
     files: list[FileRecord]
     failure: str = ""
+
+
+class LocalShardFile:
+    """Takes what ``torch.save`` writes and makes it the file ``path``: whole, or not at all.
+
+    It never raises, since that would kill the worker: the first error ends in the report.
+    """
+
+    def __init__(self, path: Path, *, memory: str) -> None:
+        self._trainer_pid = os.getpid()  # made in the trainer, and pickled to the worker
+        self._path = path
+        self._memory = memory
+        self._file: BinaryIO | None = None
+        self._size = self._checksum = 0
+        self._failure = ""
+
+    def write(self, content: memoryview) -> None:
+        if self._failure:
+            return
+        try:
+            if self._file is None:
+                _die_with(self._trainer_pid)
+                self._file = self._temporary().open("wb")
+            self._file.write(content)
+        except OSError as error:
+            self._fail(error)
+            return
+        self._checksum = zlib.crc32(content, self._checksum)
+        self._size += len(content)
+
+    def flush(self) -> None:
+        """``torch.save`` is at its end, or leaves with an exception."""
+        if error := sys.exception():
+            self._fail(error)
+        if not self._failure:
+            try:
+                self._make_durable()
+            except OSError as error:
+                self._fail(error)
+        record = FileRecord(self._path.name, self._size, self._checksum)
+        report = Report([], [] if self._failure else [record], self._failure)
+        with suppress(OSError):  # the trainer is gone: nobody is left to report to
+            write_report(attach(self._memory), report)
+
+    def _make_durable(self) -> None:
+        assert self._file is not None
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._temporary().replace(self._path)
+        sync_folder(self._path.parent)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = f"{type(error).__name__}: {error}"
+        # Of the same disk: the first error says more than these.
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+        with suppress(OSError):
+            self._temporary().unlink(missing_ok=True)
+
+    def _temporary(self) -> Path:
+        return self._path.with_name(f".{self._path.name}.{os.getpid()}")
 
 
 def warm_up(trainer_pid: int) -> None:

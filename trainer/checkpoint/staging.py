@@ -7,6 +7,7 @@ in any file system: it is gone when the last process that maps it is, however
 those die, and with the ``Staging`` of an attempt that failed within a process.
 """
 
+import math
 import mmap
 import os
 import pickle
@@ -33,10 +34,30 @@ class Slot:
 
     def view(self, memory: Tensor) -> Tensor:
         """This slot of ``memory`` (uint8) as a tensor of its own shape and type."""
-        count = self.dtype.itemsize
-        for extent in self.shape:
-            count *= extent
+        count = self.dtype.itemsize * math.prod(self.shape)
         return memory[self.offset : self.offset + count].view(self.dtype).view(self.shape)
+
+    def alone(self, mapping: mmap.mmap) -> Tensor:
+        """The same as a tensor whose storage is this slot and no more."""
+        count = math.prod(self.shape)
+        if count == 0:  # no buffer may be of no length
+            return torch.empty(self.shape, dtype=self.dtype)
+        values = torch.frombuffer(mapping, dtype=self.dtype, count=count, offset=self.offset)
+        return values.view(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedState:
+    """Tensors by name and place; pickled here, it is a dictionary of them where it arrives.
+
+    Each has a storage of its own there, as ``torch.save`` writes whole storages.
+    """
+
+    path: str
+    slots: tuple[tuple[str, Slot], ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _tensors_at, (self.path, self.slots)
 
 
 class Staging:
@@ -82,6 +103,11 @@ def attach(path: str) -> mmap.mmap:
         return mmap.mmap(descriptor, 0)
     finally:
         os.close(descriptor)
+
+
+def _tensors_at(path: str, slots: tuple[tuple[str, Slot], ...]) -> dict[str, Tensor]:
+    mapping = attach(path)
+    return {name: slot.alone(mapping) for name, slot in slots}
 
 
 def write_report(mapping: mmap.mmap, report: Any) -> None:

@@ -7,7 +7,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainer.checkpoint.layout import FileRecord, record_file
+from trainer.checkpoint.layout import FileRecord, ShardFormat, record_file
 from trainer.checkpoint.writer import Progress, own_files
 
 logger = logging.getLogger(__name__)
@@ -15,6 +15,8 @@ logger = logging.getLogger(__name__)
 
 class SyncWriter:
     """A ``ShardWriter`` over ``torch.distributed.checkpoint.save``."""
+
+    format = ShardFormat.DCP
 
     def __init__(self, rank: int) -> None:
         self._rank = rank

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from trainer.checkpoint.layout import FileRecord
+from trainer.checkpoint.layout import FileRecord, ShardFormat
 
 METADATA = ".metadata"
 
@@ -20,10 +20,13 @@ class Progress(StrEnum):
 
 
 class ShardWriter(Protocol):
-    """Writes the shards of all ranks, in PyTorch's distributed checkpoint format.
+    """Writes the shards of all ranks.
 
     Every rank calls ``begin`` and ``finish``; ``progress`` is local and never waits.
     """
+
+    format: ShardFormat
+    """How the shards are read back: the commit record says it, whatever mode the run has then."""
 
     def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
         """Begin a save. On return the caller may change ``tensors``, whatever the mode."""

@@ -1,0 +1,76 @@
+"""One crash: a run is killed at a point, and what another attempt then makes of it."""
+
+import shutil
+from pathlib import Path
+
+from tests.trainer.crashes.orders import Act, Outcome, Point
+from tests.trainer.crashes.runs import (
+    LAST_STEP,
+    Prepared,
+    Trainers,
+    last_digests,
+    log,
+    points_of_the_save,
+    restored_steps,
+)
+from trainer.checkpoint.layout import COMMIT_RECORD, folder_name
+
+
+def enumerate_points(trainers: Trainers, prepared: Prepared, folder: Path) -> list[Point]:
+    """Every point of the save of step 6, from a run that nothing happens to."""
+    shutil.copytree(prepared.folder, folder)
+    outcome = trainers.run(folder, *prepared.changes)
+    assert outcome.codes == {0: 0, 1: 0}, log(folder)
+    assert last_digests(folder) == prepared.digests, "what was restored is not what was saved"
+    return points_of_the_save(outcome.operations)
+
+
+def crash(
+    trainers: Trainers,
+    prepared: Prepared,
+    folder: Path,
+    point: Point,
+    act: Act,
+    *,
+    spawns: bool = False,
+) -> list[str]:
+    """Carry ``act`` out at ``point``; what was wrong then or after the restart, in words."""
+    shutil.copytree(prepared.folder, folder)
+    outcome = trainers.run(folder, *prepared.changes, acts=[(point, act)], spawns=spawns)
+    problems = _after_the_act(outcome, act)
+    marker = folder / "run" / "checkpoints" / folder_name(6, 2) / COMMIT_RECORD
+    newest = 6 if marker.exists() else 4
+    if act is Act.KILL_WRITER:  # training went on
+        newest = LAST_STEP
+        if last_digests(folder) != prepared.digests:
+            problems.append(f"the run ended with {last_digests(folder)}, not {prepared.digests}")
+    again = trainers.run(folder, *prepared.changes, watched=False)
+    if again.codes != {0: 0, 1: 0} or again.left:
+        problems.append(f"restarted, the ranks ended with {again.codes}, {again.left}")
+    if restored_steps(folder)[2:] != [newest]:
+        problems.append(f"restored {restored_steps(folder)[2:]}, not {newest}")
+    if last_digests(folder) != prepared.digests:
+        problems.append(f"went on to {last_digests(folder)}, not {prepared.digests}")
+    if problems:
+        return [f"{act} {point}: {problem}" for problem in problems] + [log(folder)]
+    shutil.rmtree(folder)
+    return []
+
+
+def _after_the_act(outcome: Outcome, act: Act) -> list[str]:
+    codes = sorted(outcome.codes.values())
+    problems = []
+    if outcome.done != 1:
+        problems.append("never came to the point")
+    if outcome.left:
+        problems.append(f"{outcome.left} did not end by themselves")
+    match act:
+        case Act.KILL_ALL:
+            expected = codes == [-9, -9]
+        case Act.KILL_RANK:
+            expected = codes[:1] == [-9] and codes[1:] == [1]
+        case _:
+            expected = codes == [0, 0]
+    if not expected:
+        problems.append(f"the ranks ended with {outcome.codes}")
+    return problems

@@ -1,0 +1,84 @@
+"""What the tests ask of the traced run, and what they get back: plain data, sent as JSON."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tests.trainer.crashes.syscalls import Operation
+from tests.trainer.crashes.tracer import When
+
+
+class Act(StrEnum):
+    """What happens to a run that stands at a point."""
+
+    KILL_ALL = "kill_all"
+    KILL_RANK = "kill_rank"
+    """The rank that stands there, or whose writer does."""
+
+    KILL_WRITER = "kill_writer"
+    """The process that stands there."""
+
+    STOP_WRITER = "stop_writer"
+    FILL = "fill"
+    """The file system of the checkpoints has no byte left, until ``FREE``."""
+
+    FREE = "free"
+    VANISH = "vanish"
+    """The checkpoints' folder is moved away, until ``RETURN``."""
+
+    RETURN = "return"
+
+    READ_ONLY = "read_only"
+    """The file system of the checkpoints can no longer be written, until ``WRITABLE``."""
+
+    WRITABLE = "writable"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Before or after ``operation``, the ``nth`` time, from 0, that its process makes it."""
+
+    operation: Operation
+    nth: int
+    when: When
+
+    def __str__(self) -> str:
+        operation = self.operation
+        again = f" (time {self.nth + 1})" if self.nth else ""
+        return f"{self.when} {operation.call} {operation.path} by {operation.process}{again}"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One traced run of the trainer."""
+
+    arguments: tuple[str, ...]
+    """Of ``trainer.train``."""
+
+    folder: str
+    """Watched: the run's checkpoints."""
+
+    port: int
+    """Of the store at which the ranks meet."""
+
+    log: str
+    acts: tuple[tuple[Point, Act], ...] = ()
+    watched: bool = True
+    """Stop at changes. Where nothing is to happen it only costs time."""
+
+    spawns: bool = False
+    """Start the writer as the product does, which imports for seconds, and not by a fork."""
+
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    codes: dict[int, int]
+    """Exit code of each rank; negative for the signal that killed it."""
+
+    operations: list[Operation]
+    done: int
+    """How many of the acts were come to."""
+
+    left: list[str] = field(default_factory=list)
+    """Processes that did not end by themselves within the time."""

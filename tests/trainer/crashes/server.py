@@ -1,0 +1,160 @@
+"""``python -m tests.trainer.crashes.server``: runs the trainer again and again, from warm forks.
+
+Imports everything once; each order (a line of JSON on stdin, an outcome on stdout)
+forks fresh ranks that call ``trainer.train.main``, and traces them. So a case costs a
+second instead of ten. Its only thread forks, or the children could hang.
+"""
+
+import ctypes
+import importlib
+import json
+import multiprocessing.context
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.trainer.crashes.orders import Act, Order, Outcome, Point
+from tests.trainer.crashes.syscalls import Operation
+from tests.trainer.crashes.tracer import Tracer, When, why_not_traceable
+
+WORLD_SIZE = 2
+FILLER = "filler"
+AWAY = "moved-away"
+
+_PRELOADED = (
+    "nvidia_resiliency_ext.checkpointing.async_ckpt.core",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "transformers.models.llama.modeling_llama",
+    "trainer.checkpoint.async_writer",
+    "trainer.loop",
+    "trainer.train",
+)
+_MS_RDONLY, _MS_REMOUNT, _MS_BIND = 1, 32, 4096
+
+
+def main() -> None:
+    for module in _PRELOADED:
+        importlib.import_module(module)
+    assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"  # noqa: PTH208
+    print(why_not_traceable() or "ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(asdict(_carry_out(_order(json.loads(line))))), flush=True)
+
+
+def _order(values: dict[str, Any]) -> Order:
+    acts = tuple((_point(**point), Act(act)) for point, act in values.pop("acts"))
+    return Order(**values, acts=acts)
+
+
+def _point(operation: dict[str, str], nth: int, when: When) -> Point:
+    return Point(Operation(**operation), nth, when)
+
+
+def _carry_out(order: Order) -> Outcome:
+    watch = _Watch(order)
+    tracer = Tracer(Path(order.folder), watch.at_stop)
+    for rank in range(WORLD_SIZE):
+        tracer.start(rank, _trainer(order, rank), watched=order.watched)
+    left = tracer.run(order.seconds)
+    return Outcome(tracer.statuses, watch.operations, watch.done, left)
+
+
+class _Watch:
+    """Counts the operations, and acts at the points of the order."""
+
+    def __init__(self, order: Order) -> None:
+        self._acts = dict(order.acts)
+        self._folder = Path(order.folder)
+        self._counts: Counter[Operation] = Counter()
+        self.operations: list[Operation] = []
+        self.done = 0
+
+    def at_stop(self, tracer: Tracer, pid: int, when: When, operation: Operation) -> None:
+        nth = self._counts[operation]
+        if when == "before":
+            self.operations.append(operation)
+        else:
+            self._counts[operation] += 1
+        act = self._acts.get(Point(operation, nth, when))
+        if act is not None:
+            self.done += 1
+            _perform(act, tracer, pid, self._folder)
+
+
+def _perform(act: Act, tracer: Tracer, pid: int, folder: Path) -> None:
+    match act:
+        case Act.KILL_ALL:
+            # The one that stands at the point last: it cannot move meanwhile.
+            for other in [*(tracer.everything() - {pid}), pid]:
+                _send(other, signal.SIGKILL)
+        case Act.KILL_RANK:
+            _send(tracer.rank_of(pid), signal.SIGKILL)
+        case Act.KILL_WRITER:
+            _send(pid, signal.SIGKILL)
+        case Act.STOP_WRITER:
+            _send(pid, signal.SIGSTOP)
+        case Act.FILL:
+            _fill(folder / FILLER)
+        case Act.FREE:
+            (folder / FILLER).unlink()
+        case Act.VANISH:
+            folder.rename(folder.with_name(AWAY))
+        case Act.RETURN:
+            folder.with_name(AWAY).rename(folder)
+        case Act.READ_ONLY:
+            _remount(folder, _MS_RDONLY)
+        case Act.WRITABLE:
+            _remount(folder, 0)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
+
+
+def _remount(folder: Path, flags: int) -> None:
+    """What ``folder`` lies on, which must be a mount point, and no file may be open for writing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    mounted = str(folder).encode()
+    if libc.mount(b"none", mounted, None, _MS_REMOUNT | _MS_BIND | flags, None):
+        raise OSError(ctypes.get_errno(), f"remounting {folder}")
+
+
+def _trainer(order: Order, rank: int) -> Callable[[], None]:
+    def run() -> None:
+        log = os.open(f"{order.log}.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for descriptor in (1, 2):
+            os.dup2(log, descriptor)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.environ |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(WORLD_SIZE),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(order.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+        }
+        if not order.spawns:
+            contexts: dict[str, Any] = multiprocessing.context._concrete_contexts  # type: ignore[attr-defined]
+            contexts["spawn"] = contexts["fork"]
+        importlib.import_module("trainer.train").main(order.arguments)
+
+    return run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Chooses the checkpoint that a run goes on from, with all ranks alike, and reads it.
+
+The order is that of the commit records. What is damaged, or is not this run's, is
+passed over for the one before it, with a warning. Where checkpoints exist and none
+can be used, that is an error: a run never starts again from step 0 unawares.
+
+Not covered: files that change between their check and their reading.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+
+from trainer.checkpoint import layout, local_reader
+from trainer.checkpoint.fingerprint import difference
+from trainer.checkpoint.layout import Checkpoint, ShardFormat
+from trainer.checkpoint.metadata import TensorReader
+from trainer.distributed import Job
+from trainer.errors import CannotTrain
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class NothingToRestore(CannotTrain):
+    """Checkpoints exist or are asked for, and none of them can be used by this run."""
+
+
+def in_turn(found: Sequence[Checkpoint], *, run: str, resume_step: int | None) -> list[Checkpoint]:
+    """The checkpoints to try, best first, of those ``found``, which are newest first.
+
+    Told to go back to ``resume_step``, a run does so once: whatever it saves from then on
+    says so, and is gone on from. Only if asked for by its step is another run's in turn.
+    """
+    if resume_step is None:
+        return list(found)
+    own = [checkpoint for checkpoint in found if checkpoint.record.run == run]
+    others = [checkpoint for checkpoint in found if checkpoint.record.run != run]
+    since = list(takewhile(lambda c: c.record.resume_step == resume_step, own))
+    asked_for = [c for c in own[len(since) :] + others if c.record.step == resume_step]
+    return since + asked_for
+
+
+@dataclass(frozen=True, slots=True)
+class Restorer:
+    """Every rank calls ``restore``, at the same point."""
+
+    job: Job
+    root: Path
+    """The folder of the run's checkpoints."""
+
+    run: str
+    fingerprint: dict[str, Any]
+    resume_step: int | None
+
+    def restore(self, tensors: dict[str, Tensor]) -> int:
+        """Fill ``tensors`` from the first usable checkpoint; its step, or 0 if none exists.
+
+        Raises:
+            NothingToRestore: none of those that exist can be used, or not the one asked for.
+            OSError: on every rank; the storage fails to answer.
+        """
+        found, reasons = self._found()
+        for reason in reasons:
+            logger.warning("Passed over checkpoint %s", reason)
+        for checkpoint in in_turn(found, run=self.run, resume_step=self.resume_step):
+            problem = self._why_unusable(checkpoint) or self._read(checkpoint, tensors)
+            if problem is None:
+                return checkpoint.record.step
+            reasons.append(f"{checkpoint.path.name}: {problem}")
+            logger.warning("Passed over checkpoint %s", reasons[-1])
+        if self.resume_step is not None:
+            raise NothingToRestore(self._refusal(found, reasons))
+        if reasons:
+            raise NothingToRestore(
+                f"{self.root}: no checkpoint can be restored ({'; '.join(reasons)}); repair or "
+                "move this folder away, or give the run a new id to start over"
+            )
+        if self.job.rank == 0 and layout.newest_attempt(self.root):
+            logger.warning("%s holds saves, none of them committed; starting over", self.root)
+        return 0
+
+    def _found(self) -> tuple[list[Checkpoint], list[str]]:
+        """What rank 0 finds, so that a file system that shows ranks different things is no harm."""
+        nothing: tuple[list[Checkpoint], list[str]] = ([], [])
+        is_asked = self.job.rank == 0
+        answer, failure = _attempt(lambda: layout.examine(self.root) if is_asked else nothing)
+        answer, failure = self.job.from_rank_zero((answer, failure))
+        if answer is None:
+            raise OSError(failure)
+        return answer
+
+    def _why_unusable(self, checkpoint: Checkpoint) -> str | None:
+        """What all ranks together find wrong with it. Collective: each reads its share."""
+        record = checkpoint.record
+        if record.run != self.run and self.resume_step is None:
+            return (
+                f"it is of run {record.run!r}; checkpoint.resume_step {record.step} would take it"
+            )
+        if record.fingerprint != self.fingerprint:
+            return "its settings differ: " + difference(record.fingerprint, self.fingerprint)
+        share = record.files[self.job.rank :: self.job.world_size]
+        damage, failure = _attempt(lambda: layout.what_is_damaged(checkpoint, share))
+        told = self._gather((damage, failure))
+        if failures := [text for _, text in told if text]:
+            raise OSError(failures[0])
+        return next((text for text, _ in told if text), None)
+
+    def _read(self, checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> str | None:
+        """Read it into ``tensors``; what went wrong on any rank, in words, or None."""
+        record = checkpoint.record
+        if record.format is ShardFormat.DCP:
+            problem = _read_dcp(checkpoint, tensors)
+        else:
+            problem = local_reader.read(checkpoint, tensors, self.job.rank, self.job.world_size)
+        problem = next((text for text in self._gather(problem) if text), None)
+        if problem and self._needs_other_ranks(checkpoint):
+            # It is whole: the one before would cost steps that nobody has to lose.
+            raise NothingToRestore(f"{checkpoint.path}: {problem}")
+        return problem
+
+    def _needs_other_ranks(self, checkpoint: Checkpoint) -> bool:
+        record = checkpoint.record
+        return (
+            record.format is ShardFormat.LOCAL_SHARDS and record.world_size != self.job.world_size
+        )
+
+    def _refusal(self, found: list[Checkpoint], damaged: list[str]) -> str:
+        known = dict(reason.split(": ", 1) for reason in damaged)
+        lines = []
+        for checkpoint in found:
+            name, record = checkpoint.path.name, checkpoint.record
+            state = known.pop(name, None) or self._why_unusable(checkpoint) or "valid"
+            if state == "valid" and self._needs_other_ranks(checkpoint):
+                state = f"valid, for {record.world_size} ranks alone"
+            lines.append(f"step {record.step} of attempt {record.attempt} ({state})")
+        lines += [f"{name} ({reason})" for name, reason in known.items()]
+        return (
+            f"checkpoint.resume_step {self.resume_step}: {self.root} has no valid checkpoint of "
+            f"this step; it has {', '.join(lines) or 'none at all'}; give the step of a valid "
+            "one, or leave checkpoint.resume_step out"
+        )
+
+    def _gather(self, value: T) -> list[T]:
+        told: list[Any] = [None] * self.job.world_size
+        dist.all_gather_object(told, value)
+        return told
+
+
+def _read_dcp(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> str | None:
+    names = [file.name for file in checkpoint.record.files]
+    try:
+        with torch.no_grad():
+            dcp.load(tensors, storage_reader=TensorReader(checkpoint.path, names, tensors))
+    except CheckpointException as error:  # raised on every rank, whichever failed
+        return "; ".join(f"rank {rank}: {why[0]}" for rank, why in error.failures.items())
+    return None
+
+
+def _attempt(ask: Callable[[], T]) -> tuple[T | None, str]:
+    """The answer, or why the storage gave none, so that all ranks can be told."""
+    try:
+        return ask(), ""
+    except OSError as error:
+        return None, str(error)
