@@ -7,7 +7,7 @@ retention; the others only write files. Those of NVRx are in ``bench_nvrx``.
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -123,6 +123,9 @@ class TorchAsyncSave(Bare):
                 use_non_blocking_copy=pinned,
             )
         )
+        # Shim: torch 2.11 closes it after its first use, so the second save fails with
+        # KeyError: <class 'type'> (pytorch/pytorch#183413). 2.13 does not.
+        cast(Any, self._stager._state_dict_stager).close = lambda: None
         # Its thread's collectives would mix with those of the steps.
         self._group = dist.new_group(backend="gloo")
         self._response: Any = None
