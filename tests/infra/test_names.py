@@ -35,14 +35,23 @@ def test_each_name_that_a_human_types_comes_from_the_deployment_file(
     named = {
         "cluster": template.only("cluster", "AWS::EKS::Cluster")["Name"],
         "node group": template.only("cluster", "AWS::EKS::Nodegroup")["NodegroupName"],
-        "repository": template.only("registry", "AWS::ECR::Repository")["RepositoryName"],
-        "logs": template.only("cluster", "AWS::Logs::LogGroup")["LogGroupName"],
+        "repositories": [
+            repository["RepositoryName"]
+            for repository in template.resources("registry", "AWS::ECR::Repository")
+        ],
+        "logs": [
+            group["LogGroupName"]
+            for group in template.resources("cluster", "AWS::Logs::LogGroup")
+            if isinstance(group["LogGroupName"], str)  # those of Lambdas are named after them
+        ],
     }
+    repair = deployment.node_repair
+    images = [deployment.image, *([repair.image] if repair else [])]
     assert named == {
         "cluster": deployment.name,
         "node group": "system",
-        "repository": deployment.image.repository,
-        "logs": f"/aws/eks/{deployment.name}/cluster",
+        "repositories": [image.repository for image in images],
+        "logs": [f"/aws/eks/{deployment.name}/cluster"],
     }
 
 
