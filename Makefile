@@ -82,8 +82,12 @@ test: setup check ## everything that a change must pass: style, types, structure
 	$(BIN)/python -m pytest
 
 .PHONY: test-slow
-test-slow: setup $(CHECKOV)/.installed ## the tests that take minutes: the CDK command line, checkov, mutations
+test-slow: setup $(CHECKOV)/.installed ## the tests that take minutes: CDK command line, checkov, mutations, resharding
 	$(BIN)/python -m pytest -m slow
+
+.PHONY: test-matrix
+test-matrix: setup ## a save killed at each of its system calls, in each mode; a quarter of an hour
+	$(BIN)/python -m pytest -m matrix
 
 $(CHECKOV)/.installed: requirements-checkov.txt requirements-checkov.lock $(VENV)/.installed
 	@echo "Installing checkov into $(CHECKOV)."
