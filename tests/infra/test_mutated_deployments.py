@@ -59,8 +59,8 @@ def mutated(file: Path, mutations: tuple[Mutation, ...], random: Random) -> Muta
             break  # an earlier one took what the next would change
         try:
             mutate(values, random)
-        except (AttributeError, IndexError, KeyError, StopIteration, TypeError):
-            break
+        except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError):
+            break  # it, too; hypothesis's random refuses to choose of nothing with a ValueError
         done.append(mutate.__name__)
     return Mutated(file.stem, tuple(done), yaml.safe_dump(values, sort_keys=False))
 

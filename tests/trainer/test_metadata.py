@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,26 @@ def test_garbled_metadata_is_refused(kind: str, folder: Path) -> None:
     path.write_bytes(garble(path.read_bytes(), kind))
     with pytest.raises(UntrustedMetadata, match=r"\.metadata (is garbled|describes no tensors)"):
         read_metadata(path)
+
+
+@pytest.mark.parametrize(
+    "asks_for_room",
+    [
+        b"\x80\x05Nr" + struct.pack("<I", 2**27) + b".",
+        b"\x80\x05\x96" + struct.pack("<Q", 2**28) + b".",
+    ],
+    ids=["number of a memo", "length of bytes"],
+)
+def test_what_a_garbled_file_asks_for_is_not_allocated(folder: Path, asks_for_room: bytes) -> None:
+    (folder / ".metadata").write_bytes(asks_for_room)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UntrustedMetadata):
+            read_metadata(folder / ".metadata")
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1_000_000
 
 
 def test_any_flipped_bit_is_read_or_refused_and_raises_nothing_else(folder: Path) -> None:
