@@ -59,6 +59,7 @@ class Launcher:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._received: list[int] = []
+        self._early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._forward)
@@ -96,14 +97,19 @@ class Launcher:
     def _run_once(self) -> int:
         if path := os.environ.get("STEADFAST_EXIT_FILE"):
             Path(path).unlink(missing_ok=True)
-        self._process = subprocess.Popen(self._command)
-        for number in self._received:  # arrived before there was anybody to forward them to
-            _send(self._process.pid, number)
-        return wait_as_pid_1(self._process.pid)
+        self._process = None
+        process = self._process = subprocess.Popen(self._command)
+        # From here on the handler forwards by itself. What came before has its turn now, once:
+        # a second SIGTERM would cut short the launcher's own clean end.
+        while self._early:
+            _send(process.pid, self._early.pop(0))
+        return wait_as_pid_1(process.pid)
 
     def _forward(self, number: int, _frame: FrameType | None) -> None:
         self._received.append(number)
-        if self._process is not None:
+        if self._process is None:
+            self._early.append(number)
+        else:
             _send(self._process.pid, number)
 
 
