@@ -211,6 +211,7 @@ def test_a_launcher_that_was_interrupted_is_not_started_again(
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
+        process.wait()  # before stdin is closed, which would end the shell as well
         assert process.communicate() == ("", "")
     assert process.returncode == 130
 
