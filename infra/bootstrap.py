@@ -24,6 +24,10 @@ STORAGE_TAINT = {"key": "fsx.csi.aws.com/agent-not-ready", "effect": "NoExecute"
 """Keeps pods away until the FSx driver runs on the node, which then removes the taint by its key
 (aws-fsx-csi-driver, docs/install.md; since 0.10.0, with retries since 1.2.0)."""
 
+BOOT_SECONDS = 900
+"""Boot, drivers, images and plugins of a p5: until then the Auto Scaling group and node repair
+hold nothing against a node."""
+
 _BOUNDARY = "==steadfast=="
 _HUGEPAGE_MIB = 2
 

@@ -16,7 +16,7 @@ from constructs import Construct
 from infra import launch_template, names
 from infra.accepted import accept_nag
 from infra.base import DeploymentStack
-from infra.bootstrap import ClusterAddress, node_user_data
+from infra.bootstrap import BOOT_SECONDS, ClusterAddress, node_user_data
 from infra.cluster import ClusterStack
 from infra.images import ami_parameter
 from infra.network import NetworkStack
@@ -27,8 +27,6 @@ from infra.settings import InfraSettings
 
 Template = ec2.CfnLaunchTemplate
 Group = autoscaling.CfnAutoScalingGroup
-
-BOOT_GRACE_SECONDS = 900
 
 
 class NodeGroupStack(DeploymentStack):
@@ -110,7 +108,7 @@ class NodeGroupStack(DeploymentStack):
             desired_capacity=None if desired is None else str(desired),
             vpc_zone_identifier=[network.training_subnet.subnet_id],
             health_check_type="EC2",
-            health_check_grace_period=BOOT_GRACE_SECONDS,
+            health_check_grace_period=BOOT_SECONDS,
             launch_template=Group.LaunchTemplateSpecificationProperty(
                 launch_template_id=template.ref, version=template.attr_latest_version_number
             ),

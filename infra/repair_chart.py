@@ -9,15 +9,12 @@ import cdk8s
 from cdk8s_plus_35 import k8s
 from constructs import Construct
 
-from infra.bootstrap import SYSTEM_LABELS
+from infra.bootstrap import BOOT_SECONDS, SYSTEM_LABELS
 from infra.settings import InfraSettings, NodeRepair
 from node_repair.settings import NAMESPACE, RECORD, SERVICE_ACCOUNT, RepairSettings
 
 NAME = "node-repair"
 LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": "steadfast"}
-BOOT_SECONDS = 900
-"""Boot, drivers, images and plugins of a p5; the Auto Scaling group grants as much."""
-
 PASS_SECONDS = 120
 """A pass makes a few short calls; a hung one must not block the next for long."""
 

@@ -10,6 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
+from infra import launch_template
 from infra.bootstrap import SYSTEM_LABELS
 from infra.roles import node_role
 from infra.settings import InfraSettings
@@ -67,21 +68,8 @@ class SystemNodeGroup(Construct):
         data = Template.LaunchTemplateDataProperty(
             # Here and not on the group, where another type means another group of the same name.
             instance_type=settings.system_nodes.instance_type,
-            # One hop: a node reaches its metadata, a pod with an address of its own does not.
-            metadata_options=Template.MetadataOptionsProperty(
-                http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=1
-            ),
-            block_device_mappings=[
-                Template.BlockDeviceMappingProperty(
-                    device_name="/dev/xvda",
-                    ebs=Template.EbsProperty(
-                        volume_type="gp3",
-                        volume_size=ROOT_VOLUME_GIB,
-                        encrypted=True,
-                        delete_on_termination=True,
-                    ),
-                )
-            ],
+            metadata_options=launch_template.only_imdsv2(),
+            block_device_mappings=[launch_template.root_volume(ROOT_VOLUME_GIB)],
             tag_specifications=[
                 Template.TagSpecificationProperty(resource_type=kind, tags=tags)
                 for kind in ("instance", "volume", "network-interface")
