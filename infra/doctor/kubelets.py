@@ -6,7 +6,8 @@ Source of the limit: Kubernetes' version skew policy, three minor versions.
 import re
 
 from infra.doctor.findings import Finding, error, ok, warning
-from infra.doctor.objects import Cluster, name_of, some_of
+from infra.doctor.objects import Cluster, name_of
+from infra.wording import some_of
 
 KUBELETS = "kubelets"
 

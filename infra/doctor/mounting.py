@@ -6,10 +6,11 @@ Not covered: the client's own version, which a node does not tell Kubernetes.
 from infra.bootstrap import GROUP_LABEL
 from infra.doctor.file_system import FileSystem
 from infra.doctor.findings import Finding, error, ok
-from infra.doctor.objects import Cluster, name_of, some_of
+from infra.doctor.objects import Cluster, name_of
 from infra.doctor.platform import made_anew
 from infra.lustre import LUSTRE_VERSION, volume_name
 from infra.settings import InfraSettings
+from infra.wording import some_of
 
 VOLUME = "volume"
 CLIENT = "Lustre client"

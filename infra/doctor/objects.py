@@ -9,7 +9,6 @@ from typing import Any
 Object = Mapping[str, Any]
 
 SYSTEM_NAMESPACE = "kube-system"
-SHOWN = 4
 
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -30,12 +29,6 @@ class Cluster:
 
 def name_of(thing: Object) -> str:
     return str(thing["metadata"]["name"])
-
-
-def some_of(names: Sequence[str]) -> str:
-    """Enough to know them by, where a group has 64 nodes."""
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def condition(thing: Object, kind: str) -> Object | None:

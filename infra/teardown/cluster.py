@@ -5,8 +5,9 @@ from typing import Any
 from infra.kubectl import Kubectl, KubectlError
 from infra.lustre import FSX_DRIVER, volume_name
 from infra.settings import InfraSettings
-from infra.teardown.plan import Answer, Found, FoundPod, claim_name, some_of
+from infra.teardown.plan import Answer, Found, FoundPod, claim_name
 from infra.teardown.waiting import Pace, StepFailed, wait_until_gone
+from infra.wording import some_of
 
 Object = dict[str, Any]
 

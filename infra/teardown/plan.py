@@ -13,8 +13,8 @@ from enum import StrEnum
 from infra import names
 from infra.lustre import volume_name
 from infra.settings import InfraSettings
+from infra.wording import some_of
 
-SHOWN = 4
 NODES_PREFIX = names.nodes("")
 
 _MAY_BE_DELETED_IN_PROGRESS = frozenset({"DELETE_IN_PROGRESS", "REVIEW_IN_PROGRESS"})
@@ -107,12 +107,6 @@ class Found:
 
     claim: bool = False
     volume: bool = False
-
-
-def some_of(targets: Sequence[str]) -> str:
-    """Enough to know them by, where a run of 64 nodes has 64 pods."""
-    more = len(targets) - SHOWN
-    return ", ".join(targets[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def claim_name(settings: InfraSettings) -> str:

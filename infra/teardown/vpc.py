@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.aws import ERRORS, one_line
-from infra.teardown.plan import some_of
+from infra.wording import some_of
 
 Facts = Mapping[str, Any]
 
