@@ -31,20 +31,19 @@ def interface_problems(template: Resource, hardware: InstanceType) -> Iterator[s
 
 def group_problems(template: Resource, templates: Templates) -> Iterator[str]:
     """Whether nodes can talk RDMA to each other, and the cluster to them."""
-    rules = {
-        direction: list(templates.of_kind(f"AWS::EC2::SecurityGroup{direction}"))
-        for direction in ("Ingress", "Egress")
+    ends = {
+        direction: list(_ends_of_rules(direction, templates)) for direction in ("Ingress", "Egress")
     }
     for interface in template.properties["LaunchTemplateData"].get("NetworkInterfaces", []):
         groups = [templates.named_by(g, template.stack) for g in interface.get("Groups", [])]
-        for direction, found in rules.items():
-            if not any(_opens_itself(rule, groups, templates) for rule in found):
+        for direction, pairs in ends.items():
+            if not any(own == peer and own in groups for own, peer in pairs):
                 yield (
                     f"interface {_slot(interface)}: none of its security groups has an {direction} "
                     "rule for all traffic with itself; EFA is not IP and needs both directions "
                     "(eksctl#8554)"
                 )
-    yield from _unreachable_by_cluster(template, templates, rules["Ingress"])
+    yield from _unreachable_by_cluster(template, templates, ends["Ingress"])
 
 
 def _one(interface: Mapping[str, Any]) -> Iterator[str]:
@@ -80,29 +79,22 @@ def _together(interfaces: list[Mapping[str, Any]], hardware: InstanceType) -> It
         yield f"names card {max(cards)}; a {hardware.name} has {hardware.num_network_cards}"
 
 
-def _opens_itself(rule: Resource, groups: list[Resource | None], templates: Templates) -> bool:
-    own = templates.named_by(rule.properties["GroupId"], rule.stack)
-    key = "SourceSecurityGroupId" if "Ingress" in rule.kind else "DestinationSecurityGroupId"
-    peer = templates.named_by(rule.properties.get(key), rule.stack)
-    return (
-        own is not None and own == peer and own in groups and rule.properties["IpProtocol"] == "-1"
-    )
+def _ends_of_rules(direction: str, templates: Templates) -> Iterator[tuple[Resource, Resource]]:
+    """Group and peer of each rule for all traffic of which both are known."""
+    key = "SourceSecurityGroupId" if direction == "Ingress" else "DestinationSecurityGroupId"
+    for rule in templates.of_kind(f"AWS::EC2::SecurityGroup{direction}"):
+        own = templates.named_by(rule.properties["GroupId"], rule.stack)
+        peer = templates.named_by(rule.properties.get(key), rule.stack)
+        if own and peer and rule.properties["IpProtocol"] == "-1":
+            yield own, peer
 
 
 def _unreachable_by_cluster(
-    template: Resource, templates: Templates, rules: list[Resource]
+    template: Resource, templates: Templates, ends: list[tuple[Resource, Resource]]
 ) -> Iterator[str]:
     interfaces = template.properties["LaunchTemplateData"].get("NetworkInterfaces", [])
     groups = [
         templates.named_by(g, template.stack) for i in interfaces for g in i.get("Groups", [])
-    ]
-    ends = [
-        (
-            templates.named_by(rule.properties["GroupId"], rule.stack),
-            templates.named_by(rule.properties.get("SourceSecurityGroupId"), rule.stack),
-        )
-        for rule in rules
-        if rule.properties["IpProtocol"] == "-1"
     ]
     clusters = list(templates.of_kind("AWS::EKS::Cluster"))
     for inward, said in ((True, "from"), (False, "to")):
