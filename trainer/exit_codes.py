@@ -15,6 +15,7 @@ CANNOT_WRITE = 73
 CONFIG = 78
 
 STOPPED_BY_SIGTERM = 143
+INTERRUPTED = 130
 
 
 def note_worker_started() -> None:

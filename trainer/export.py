@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainer import exit_codes
+from trainer.checkpoint import layout
 from trainer.checkpoint.layout import Checkpoint, sync_folder
 from trainer.checkpoint.survey import NoCheckpoints, NothingValid, choose, gib
 
 if TYPE_CHECKING:
     import torch
 
-INTERRUPTED_EXIT_CODE = 130
 
 _EMBEDDING = "model.embed_tokens.weight"
 _PREFIX = "model."
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"{where}: {error.strerror}; nothing was exported")
         return 1
     except KeyboardInterrupt:
-        return INTERRUPTED_EXIT_CODE
+        return exit_codes.INTERRUPTED
     record = checkpoint.record
     print(
         f"Exported step {record.step} (attempt {record.attempt}) to {arguments.out}: "
@@ -161,15 +162,11 @@ def _compare(
 
 
 def _refuse_too_little_space(folder: Path, size: int) -> None:
-    if (free := free_bytes(folder)) < size:
+    if (free := layout.free_bytes(folder)) < size:
         raise CannotExport(
             f"{folder}: has {gib(free)} GiB free and the weights take {gib(size)} GiB; "
             "free space or give another --out"
         )
-
-
-def free_bytes(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
 
 
 def _write_configs(folder: Path, config: Any) -> None:

@@ -18,6 +18,7 @@ from rich.box import Box
 from rich.console import Console
 from rich.table import Table
 
+from trainer import exit_codes
 from trainer.checkpoint.layout import ShardFormat
 from trainer.checkpoint.listing import Listing
 from trainer.checkpoint.survey import (
@@ -30,7 +31,6 @@ from trainer.checkpoint.survey import (
 )
 from trainer.settings import TrainerSettings
 
-INTERRUPTED_EXIT_CODE = 130
 WIDTH = 120
 """Columns of the table, at least."""
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"{error.filename or arguments.directory}: cannot be read ({error.strerror})")
         return 2
     except KeyboardInterrupt:
-        return INTERRUPTED_EXIT_CODE
+        return exit_codes.INTERRUPTED
     return 1 if all(each.problem for each in listing.found) else 0
 
 

@@ -19,10 +19,10 @@ from rich.box import Box
 from rich.console import Console
 from rich.table import Table
 
+from trainer import exit_codes
 from trainer.goodput.ledger import Bin, Recovery, StepTime
 from trainer.goodput.runs import Comparison, Run, RunError, Verdict, compare
 
-INTERRUPTED_EXIT_CODE = 130
 WIDTH = 100
 """Columns of the tables, at least."""
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"trainer.report: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        return INTERRUPTED_EXIT_CODE
+        return exit_codes.INTERRUPTED
     if arguments.json:
         _print(json.dumps(as_json(comparison), indent=2, allow_nan=False))
     else:

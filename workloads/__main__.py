@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from deployment import Deployment, DeploymentError, load
 from infra.names import PLATFORM, stack_name
+from trainer import exit_codes
 
 if TYPE_CHECKING:
     from workloads.platform_files import PlatformFiles
 
-INTERRUPTED_EXIT_CODE = 130
 
 _EXAMPLES = """\
 examples:
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"workloads {arguments.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        return INTERRUPTED_EXIT_CODE
+        return exit_codes.INTERRUPTED
 
 
 def _synth(arguments: argparse.Namespace) -> int:

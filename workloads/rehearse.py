@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from deployment import Deployment, DeploymentError
+from trainer import exit_codes
 from workloads.rehearsal.display import Display, DisplayWatcher, choose_display
 from workloads.rehearsal.interrupts import Interrupts
 from workloads.rehearsal.job import Job, RehearsalError, read_job
@@ -29,7 +30,6 @@ from workloads.rehearsal.run_job import Limits, run_job
 from workloads.rehearsal.this_computer import check_this_computer, places_for
 
 DEFAULT_LIMITS = Limits(backoff_factor=0.1, seconds=600.0)
-INTERRUPTED_EXIT_CODE = 130
 
 Documents = Sequence[Mapping[str, Any]]
 
@@ -108,7 +108,7 @@ def rehearse(
 
 def exit_code_for(results: Sequence[RunResult], *, was_interrupted: bool) -> int:
     if was_interrupted:
-        return INTERRUPTED_EXIT_CODE
+        return exit_codes.INTERRUPTED
     return 0 if all(each.is_complete for each in results) else 1
 
 

@@ -13,7 +13,7 @@ from tests.trainer.checkpoints import (
     settings_for,
 )
 from tests.trainer.ranks import Crew
-from trainer.checkpoint import checkpointer, layout
+from trainer.checkpoint import layout
 from trainer.checkpoint.layout import folder_name
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
@@ -80,14 +80,14 @@ def save_with_little_room(job: Job, settings: TrainerSettings) -> tuple[int, int
     """At step 10 too little is free for what both ranks save, on rank 1's word alone."""
     parts = parts_of(job, settings)
     needed = 2 * 3 * 4 * (257 * 8 + 8 * 3 + 3 + 3)  # about: both ranks, three float32 a value
-    real = checkpointer.free_bytes
+    real = layout.free_bytes
     if job.rank == 1:
-        checkpointer.free_bytes = lambda folder: real(folder) and needed // 4
+        layout.free_bytes = lambda folder: real(folder) and needed // 4
     try:
         parts.save(job, 10)
         parts.checkpointer.wait()
     finally:
-        checkpointer.free_bytes = real
+        layout.free_bytes = real
     after_first = parts.checkpointer.committed_step
     parts.save(job, 20)
     parts.checkpointer.wait()
@@ -110,14 +110,14 @@ def save_beside_debris(job: Job, settings: TrainerSettings) -> list[str]:
     """What is left once a save found room only by what a dead attempt had left behind."""
     parts = parts_of(job, settings, attempt=2)
     debris = tmp_debris(settings)
-    real = checkpointer.free_bytes
-    checkpointer.free_bytes = lambda folder: 0 if debris.exists() else real(folder)
+    real = layout.free_bytes
+    layout.free_bytes = lambda folder: 0 if debris.exists() else real(folder)
     try:
         for step in (10, 20):  # rank 1 may look before rank 0 has made room for the first
             parts.save(job, step)
             parts.checkpointer.wait()
     finally:
-        checkpointer.free_bytes = real
+        layout.free_bytes = real
         parts.events.close()
     return sorted(path.name for path in debris.parent.iterdir())
 

@@ -87,7 +87,7 @@ def test_too_little_space_is_found_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = store(tmp_path / "run", parameters())
-    monkeypatch.setattr("trainer.export.free_bytes", lambda _: 1000)
+    monkeypatch.setattr("trainer.checkpoint.layout.free_bytes", lambda _: 1000)
     message = refusal(capsys, 1, str(checkpoint), "--out", str(tmp_path / "out"))
     assert "has 0.00 GiB free" in message
     assert not (tmp_path / "out").exists()

@@ -9,7 +9,6 @@ Not covered: shards are not replicated; another writer that fills the disk in mi
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -177,10 +176,10 @@ class Checkpointer:
         """
         assert self._needed_bytes is not None
         needed = self._needed_bytes * (1 + _MARGIN_FRACTION) + _MARGIN_BYTES
-        if free_bytes(self._root) < needed and self._job.rank == 0:
+        if layout.free_bytes(self._root) < needed and self._job.rank == 0:
             # What a dead attempt left behind would otherwise take this room for ever.
             layout.clear_debris(self._root, attempt=self._events.attempt)
-        free = free_bytes(self._root)
+        free = layout.free_bytes(self._root)
         if free >= needed:
             return ""
         return f"{self._root}: a save needs {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB are free"
@@ -240,8 +239,3 @@ class Checkpointer:
         except OSError as error:  # the new one is committed; the next clean-up tries again
             logger.warning("Old checkpoints could not be deleted: %s", error)
         return ""
-
-
-def free_bytes(folder: Path) -> int:
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize

@@ -97,6 +97,12 @@ def write_durably(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+def free_bytes(folder: Path) -> int:
+    """What may still be written there by whoever is not root."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in ``folder`` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
