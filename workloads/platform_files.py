@@ -22,8 +22,7 @@ from infra.helm_charts import HelmChart, device_plugins
 from infra.kubectl import kubectl_for
 from infra.platform_chart import PlatformChart
 from infra.repair_chart import RepairChart
-from workloads.synth import Document, manifest_text
-from workloads.validate import problems
+from workloads.synth import Document, manifest_text, refuse_problems
 
 OUTPUTS = ("FileSystemId", "FileSystemDnsName", "FileSystemMountName")
 """Of the storage stack, in the order of ``FileSystem``."""
@@ -88,13 +87,7 @@ def platform_documents(deployment: Deployment, file_system: FileSystem) -> list[
     ).to_json()
     if deployment.node_repair:
         documents += RepairChart(cdk8s.App(), "node-repair", settings=deployment).to_json()
-    found = problems(
-        documents,
-        kubernetes_version=deployment.kubernetes_version,
-        claims=frozenset({deployment.storage.claim}),
-    )
-    if found:
-        raise DeploymentError("\n".join(f"platform: {problem}" for problem in found))
+    refuse_problems(documents, deployment, of="platform")
     return documents
 
 

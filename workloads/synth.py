@@ -41,14 +41,23 @@ def render_run(deployment: Deployment, run_name: str) -> list[Document]:
     draft = _documents(nameless, deployment, run_name)
     name = f"{nameless}-{_fingerprint(draft)}"
     documents = _documents(name, deployment, run_name)
+    refuse_problems(documents, deployment, of=f"run {run_name!r}")
+    return documents
+
+
+def refuse_problems(documents: Sequence[Document], deployment: Deployment, *, of: str) -> None:
+    """Let only what can be applied pass.
+
+    Raises:
+        DeploymentError: the API server would refuse the manifest; a line for each reason.
+    """
     found = problems(
         documents,
         kubernetes_version=deployment.kubernetes_version,
         claims=frozenset({deployment.storage.claim}),
     )
     if found:
-        raise DeploymentError("\n".join(f"run {run_name!r}: {problem}" for problem in found))
-    return documents
+        raise DeploymentError("\n".join(f"{of}: {problem}" for problem in found))
 
 
 def write_manifests(deployment: Deployment, out: Path) -> list[Path]:
