@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.trainer.ranks import background_worker, fill, once_done, pid_of, sharded_state
+from tests.trainer.writers import finished, make_folder
 from trainer.checkpoint import local_reader
 from trainer.checkpoint.layout import Checkpoint, CommitRecord, FileRecord, ShardFormat
 from trainer.checkpoint.local_writer import LocalWriter
@@ -17,18 +18,6 @@ from trainer.state import TrainState
 
 def local_writer(job: Job) -> LocalWriter:
     return LocalWriter(background_worker(), rank=job.rank)
-
-
-def make_folder(job: Job, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    assert job.everyone(folder.is_dir())
-
-
-def finished(writer: LocalWriter) -> Progress:
-    """This rank's progress once it is no longer WRITING."""
-    if writer.progress() is Progress.WRITING:
-        once_done(background_worker())
-    return writer.progress()
 
 
 def save(job: Job, writer: LocalWriter, state: TrainState, folder: Path) -> list[FileRecord]:

@@ -1,7 +1,5 @@
 """Both writers: what is restored is what was there when the save began, bit for bit."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,11 @@ from tests.trainer.ranks import (
     Crew,
     background_worker,
     fill,
-    kill,
     once_done,
     pid_of,
     sharded_state,
 )
+from tests.trainer.writers import finished, lose_the_worker_of, make_folder
 from trainer.checkpoint.async_writer import AsyncWriter
 from trainer.checkpoint.background import CallState
 from trainer.checkpoint.layout import FileRecord, record_file
@@ -38,18 +36,6 @@ def writer_of(mode: str, job: Job) -> ShardWriter:
     if mode == "sync":
         return SyncWriter(job.rank)
     return AsyncWriter(background_worker(), rank=job.rank, world_size=job.world_size)
-
-
-def make_folder(job: Job, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    assert job.everyone(folder.is_dir())
-
-
-def finished(writer: ShardWriter) -> Progress:
-    """This rank's progress once it is no longer WRITING."""
-    if writer.progress() is Progress.WRITING:
-        once_done(background_worker())
-    return writer.progress()
 
 
 def save_then_change(
@@ -158,21 +144,7 @@ def test_a_rank_that_cannot_write_says_why_and_the_next_save_works(
 
 
 def lose_the_worker(job: Job, folder: Path) -> tuple[Progress, str, Progress]:
-    """How a save ends whose worker is killed, and how the next one does."""
-    worker, state = background_worker(), sharded_state(job, seed=1)
-    writer = AsyncWriter(worker, rank=job.rank, world_size=job.world_size)
-    once_done(worker)
-    pid = pid_of(worker)
-    os.kill(pid, signal.SIGSTOP)  # so that it cannot be done before it is killed
-    make_folder(job, folder / "lost")
-    writer.begin(state.tensors(), folder / "lost")
-    assert writer.progress() is Progress.WRITING
-    kill(pid)
-    ended, reason = writer.progress(), writer.failure()
-    writer.abandon()
-    make_folder(job, folder / "next")
-    writer.begin(state.tensors(), folder / "next")
-    return ended, reason, finished(writer)
+    return lose_the_worker_of(writer_of("async", job), job, folder)
 
 
 def test_a_save_whose_worker_is_killed_has_failed_and_the_next_one_works(

@@ -3,13 +3,13 @@
 import fcntl
 import os
 import select
-import signal
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.local_shards import finished, local_writer, make_folder
+from tests.trainer.local_shards import local_writer
 from tests.trainer.ranks import Crew, background_worker, kill, once_done, pid_of, sharded_state
+from tests.trainer.writers import finished, lose_the_worker_of, make_folder
 from trainer.checkpoint.background import CallState
 from trainer.checkpoint.writer import Progress
 from trainer.distributed import Job
@@ -18,20 +18,7 @@ pytestmark = pytest.mark.distributed
 
 
 def lose_the_worker(job: Job, folder: Path) -> tuple[Progress, str, Progress]:
-    """How a save ends whose worker is killed before it writes, and how the next one does."""
-    writer, state = local_writer(job), sharded_state(job, seed=1)
-    once_done(background_worker())
-    pid = pid_of(background_worker())
-    os.kill(pid, signal.SIGSTOP)
-    make_folder(job, folder / "lost")
-    writer.begin(state.tensors(), folder / "lost")
-    assert writer.progress() is Progress.WRITING
-    kill(pid)
-    ended, reason = writer.progress(), writer.failure()
-    writer.abandon()
-    make_folder(job, folder / "next")
-    writer.begin(state.tensors(), folder / "next")
-    return ended, reason, finished(writer)
+    return lose_the_worker_of(local_writer(job), job, folder)
 
 
 def test_a_save_whose_worker_is_killed_has_failed_and_the_next_one_works(

@@ -13,7 +13,6 @@ from torch.optim import AdamW
 from tests.trainer.local_shards import (
     begun_while_stopped,
     checkpoint_at,
-    finished,
     local_writer,
     restored_digest,
     save,
@@ -26,6 +25,7 @@ from tests.trainer.ranks import (
     once_done,
     sharded_state,
 )
+from tests.trainer.writers import finished
 from trainer.checkpoint import local_reader
 from trainer.checkpoint.background import CallState
 from trainer.checkpoint.layout import FileRecord, record_file
