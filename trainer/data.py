@@ -7,17 +7,15 @@ next step and gets what it would have got. Steps count from 1, as in events.
 Not covered: corpora so large that one permutation (8 bytes a sample) is a burden.
 """
 
-import hashlib
 import random
-import sys
 from functools import lru_cache
-from pydoc_data.topics import topics
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from trainer.dataset_folder import DatasetFolder, identity_of_folder
+from trainer.data_identity import BUILT_IN_END_OF_TEXT, built_in_tokens
+from trainer.dataset_folder import DatasetFolder
 from trainer.settings import DataSettings
 
 IGNORED_LABEL = -100
@@ -45,10 +43,10 @@ class BuiltInCorpus:
     """Real English that every Python brings along: its own help texts, byte by byte."""
 
     vocabulary_size = 257
-    end_of_text = 256
+    end_of_text = BUILT_IN_END_OF_TEXT
 
     def __init__(self) -> None:
-        self._tokens = _help_texts(self.end_of_text)
+        self._tokens = torch.tensor(built_in_tokens(), dtype=torch.int16)
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -57,31 +55,9 @@ class BuiltInCorpus:
         return self._tokens[start:stop].to(torch.int64)
 
 
-@lru_cache(maxsize=1)
-def _help_texts(end_of_text: int) -> Tensor:
-    row: list[int] = []
-    for name in sorted(topics):
-        row += topics[name].encode()
-        row.append(end_of_text)
-    return torch.tensor(row, dtype=torch.int16)
-
-
 def open_corpus(settings: DataSettings) -> Corpus:
     """The prepared dataset where one is named, else the built-in corpus."""
     return BuiltInCorpus() if settings.dataset is None else DatasetFolder(settings.dataset)
-
-
-@lru_cache(maxsize=8)
-def data_identity(settings: DataSettings) -> str:
-    """What the corpus is, wherever it lies: equal for a copy of it, another for other tokens.
-
-    Raises:
-        DatasetError: the dataset cannot be read.
-    """
-    if settings.dataset is not None:
-        return identity_of_folder(settings.dataset)
-    tokens = BuiltInCorpus().read(0, sys.maxsize)  # other releases of Python have other texts
-    return f"built-in {hashlib.sha256(tokens.numpy().tobytes()).hexdigest()[:16]}"
 
 
 class Batches:

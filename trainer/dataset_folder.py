@@ -9,13 +9,15 @@ checked, and ids outside the vocabulary are refused when they are read.
 import hashlib
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from pydantic import NonNegativeInt, PositiveInt, ValidationError
-from torch import Tensor
 
 from trainer.refusals import explain
 from trainer.settings import Settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MANIFEST_NAME = "dataset.json"
 TOKENS_NAME = "tokens.bin"
@@ -33,8 +35,8 @@ class TokenType(StrEnum):
     UINT32 = "uint32"
 
     @property
-    def torch_dtype(self) -> torch.dtype:
-        return {TokenType.UINT16: torch.uint16, TokenType.UINT32: torch.uint32}[self]
+    def size_bytes(self) -> int:
+        return {TokenType.UINT16: 2, TokenType.UINT32: 4}[self]
 
 
 class DatasetManifest(Settings):
@@ -54,6 +56,8 @@ class DatasetFolder:
     """
 
     def __init__(self, folder: Path) -> None:
+        import torch  # late: whoever asks only what a folder is starts without it
+
         manifest = _read_manifest(folder / MANIFEST_NAME)
         self.vocabulary_size = manifest.vocabulary_size
         self.end_of_text = manifest.end_of_text
@@ -63,14 +67,14 @@ class DatasetFolder:
             str(self._path),
             shared=False,
             size=manifest.num_tokens,
-            dtype=manifest.dtype.torch_dtype,
+            dtype={TokenType.UINT16: torch.uint16, TokenType.UINT32: torch.uint32}[manifest.dtype],
         )
 
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def read(self, start: int, stop: int) -> Tensor:
-        tokens = self._tokens[start:stop].to(torch.int64)
+    def read(self, start: int, stop: int) -> "Tensor":
+        tokens = self._tokens[start:stop].long()
         highest = int(tokens.max()) if len(tokens) else 0
         if highest >= self.vocabulary_size:
             raise DatasetError(
@@ -123,7 +127,7 @@ def _read_manifest(path: Path) -> DatasetManifest:
 
 
 def _check_size(path: Path, manifest: DatasetManifest) -> None:
-    expected = manifest.num_tokens * manifest.dtype.torch_dtype.itemsize
+    expected = manifest.num_tokens * manifest.dtype.size_bytes
     try:
         actual = path.stat().st_size
     except OSError as error:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trainer import exit_codes
+from trainer.checkpoint.fingerprint import fingerprint
 from trainer.checkpoint.layout import ShardFormat
 from trainer.checkpoint.listing import Listing
 from trainer.checkpoint.survey import (
@@ -64,9 +65,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fingerprint(settings: TrainerSettings) -> dict[str, Any] | None:
-    # Imported late: it needs torch, and a refusal does not.
-    from trainer.checkpoint.fingerprint import fingerprint
-
     try:
         return fingerprint(settings)
     except ValueError as error:  # looked at from where the dataset is not

@@ -1,5 +1,6 @@
 """What a step trains on: each sample once an epoch, whatever the world size and the restarts."""
 
+import hashlib
 from collections import Counter
 
 import pytest
@@ -11,11 +12,11 @@ from torch import Tensor
 from trainer.data import (
     Batches,
     BuiltInCorpus,
-    data_identity,
     inputs_and_labels,
     micro_batches,
     open_corpus,
 )
+from trainer.data_identity import data_identity
 from trainer.settings import DataSettings
 
 
@@ -165,3 +166,10 @@ def test_the_built_in_corpus_is_known_by_name_and_content() -> None:
     other = DataSettings(sequence_length=9, global_batch_size=2)
     assert data_identity(settings).startswith("built-in ")
     assert data_identity(settings) == data_identity(other)
+
+
+def test_the_identity_of_the_built_in_corpus_is_of_the_tokens_that_are_read() -> None:
+    tokens = BuiltInCorpus().read(0, 10_000_000)
+    digest = hashlib.sha256(tokens.numpy().tobytes()).hexdigest()
+    settings = DataSettings(sequence_length=8, global_batch_size=1)
+    assert data_identity(settings) == f"built-in {digest[:16]}"

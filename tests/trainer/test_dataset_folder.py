@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.data import data_identity, open_corpus
+from trainer.data import open_corpus
+from trainer.data_identity import data_identity
 from trainer.dataset_folder import DatasetError, DatasetFolder, identity_of_folder
 from trainer.settings import DataSettings
 

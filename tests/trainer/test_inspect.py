@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.trainer.listings import SHARD, flip_a_bit, listed, save
+from tests.trainer.listings import SHARD, flip_a_bit, keep_settings, listed, save
 from trainer.checkpoint import survey as survey_module
 from trainer.checkpoint.layout import COMMIT_RECORD
 from trainer.checkpoint.survey import survey
@@ -145,6 +147,21 @@ def test_long_files_are_announced_on_stderr(
     assert err.splitlines()[0] == (
         f"trainer.inspect: checking step-00000010-attempt-0001/{SHARD} (0.00 GiB)"
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoint": {"resume_step": 10}}])
+def test_a_list_needs_no_torch(run: Path, options: dict[str, dict[str, Any]]) -> None:
+    save(run, 10, fingerprint={})  # compared with the settings, and told how it differs
+    keep_settings(run, **options)
+    program = (
+        "import sys; from trainer.inspect import main; main(sys.argv[1:]); "
+        "print('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program, str(run)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "its settings differ" in done.stdout.replace("\n", "")
+    assert done.stdout.splitlines()[-1] == "False"
+    assert not done.stderr
 
 
 def test_a_run_that_has_saved_nothing_has_no_valid_checkpoint(

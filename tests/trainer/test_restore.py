@@ -14,7 +14,7 @@ from tests.trainer.checkpoints import parts_of, refusal, restore, settings_for, 
 from tests.trainer.ranks import Crew
 from trainer.checkpoint import layout
 from trainer.checkpoint.layout import Checkpoint, CommitRecord, ShardFormat, committed, folder_name
-from trainer.checkpoint.restore import in_turn
+from trainer.checkpoint.order import in_turn
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
 
@@ -69,7 +69,7 @@ def test_another_run_counts_only_for_the_step_asked_for_and_after_our_own() -> N
 
 def saves(job: Job, settings: TrainerSettings, attempt: int, *steps: int) -> None:
     parts = parts_of(job, settings, attempt=attempt)
-    with closing(parts.events):
+    with closing(parts):
         for step in steps:
             parts.save(job, step)
             parts.checkpointer.wait()

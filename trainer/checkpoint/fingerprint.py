@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from trainer.data import data_identity
+from trainer.data_identity import data_identity
 from trainer.settings import TrainerSettings
 
 

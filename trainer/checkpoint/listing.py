@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer.checkpoint.fingerprint import difference
+from trainer.checkpoint.order import in_turn
 from trainer.checkpoint.survey import Found, run_of
 from trainer.settings import TrainerSettings
 
@@ -36,8 +38,6 @@ class Listing:
         if record.run != run and record.step != resume_step:
             return f"it is of run {record.run!r}, not {run!r}"
         if self.fingerprint is not None and record.fingerprint != self.fingerprint:
-            from trainer.checkpoint.fingerprint import difference
-
             return f"its settings differ: {difference(record.fingerprint, self.fingerprint)}"
         return ""
 
@@ -49,8 +49,6 @@ class Listing:
         settings = self.settings
         if settings is None or settings.checkpoint.resume_step is None:
             return list(self.found)
-        from trainer.checkpoint.restore import in_turn
-
         turns = in_turn(
             [each.checkpoint for each in self.found if each.checkpoint],
             run=run_of(self.root, settings),

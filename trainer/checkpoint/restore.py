@@ -8,9 +8,8 @@ Not covered: files that change between their check and their reading.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +23,7 @@ from trainer.checkpoint import layout, local_reader
 from trainer.checkpoint.fingerprint import difference
 from trainer.checkpoint.layout import Checkpoint, ShardFormat
 from trainer.checkpoint.metadata import TensorReader
+from trainer.checkpoint.order import in_turn
 from trainer.distributed import Job
 from trainer.errors import CannotTrain
 
@@ -34,21 +34,6 @@ T = TypeVar("T")
 
 class NothingToRestore(CannotTrain):
     """Checkpoints exist or are asked for, and none of them can be used by this run."""
-
-
-def in_turn(found: Sequence[Checkpoint], *, run: str, resume_step: int | None) -> list[Checkpoint]:
-    """The checkpoints to try, best first, of those ``found``, which are newest first.
-
-    Told to go back to ``resume_step``, a run does so once: whatever it saves from then on
-    says so, and is gone on from. Only if asked for by its step is another run's in turn.
-    """
-    if resume_step is None:
-        return list(found)
-    own = [checkpoint for checkpoint in found if checkpoint.record.run == run]
-    others = [checkpoint for checkpoint in found if checkpoint.record.run != run]
-    since = list(takewhile(lambda c: c.record.resume_step == resume_step, own))
-    asked_for = [c for c in own[len(since) :] + others if c.record.step == resume_step]
-    return since + asked_for
 
 
 @dataclass(frozen=True, slots=True)
