@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from tests.trainer.ranks import has_ended, kill, once_done, pid_of
@@ -215,7 +216,7 @@ class Unsavable:
 def test_an_exception_in_torch_save_is_reported_and_leaves_no_file(
     worker: BackgroundWorker, tmp_path: Path
 ) -> None:
-    staging = Staging([])
+    staging = Staging([], worker.memory(1 << 20, torch.device("cpu")))
     assert once_done(worker) is CallState.IDLE
     worker.save({"a": Unsavable()}, LocalShardFile(tmp_path / "rank-0.pt", memory=staging.path))
     assert once_done(worker) is CallState.DEAD

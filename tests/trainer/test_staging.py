@@ -7,7 +7,6 @@ import pickle
 import signal
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainer.checkpoint.staging import StagedState, Staging, attach, write_report
+from trainer.checkpoint.host_memory import HostMemory
+from trainer.checkpoint.staging import StagedState, Staging, attach, needed_bytes, write_report
 
 ROOT = Path(__file__).parents[2]
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
@@ -29,6 +29,10 @@ tensors = st.builds(
 )
 
 
+def staging_of(values: list[Tensor]) -> Staging:
+    return Staging(values, HostMemory(needed_bytes(values), torch.device("cpu")))
+
+
 def staged(staging: Staging) -> list[Tensor]:
     """What another process would read."""
     memory = torch.frombuffer(attach(staging.path), dtype=torch.uint8)
@@ -37,11 +41,12 @@ def staged(staging: Staging) -> list[Tensor]:
 
 @given(values=st.lists(tensors, max_size=6))
 def test_slots_are_aligned_and_disjoint_and_hold_any_shape_and_type(values: list[Tensor]) -> None:
-    staging = Staging(values)
+    staging = staging_of(values)
     starts = [slot.offset for slot in staging.slots]
     ends = [slot.offset + math.prod(slot.shape) * slot.dtype.itemsize for slot in staging.slots]
     assert all(start % 64 == 0 for start in starts)
-    assert all(end <= start for end, start in pairwise([staging.report_bytes, *starts]))
+    assert all(start >= 1 << 20 for start in starts)  # before which the report is
+    assert all(end <= needed_bytes(values) for end in ends)
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
     staging.copy_from(values)
     for value, copy in zip(values, staged(staging), strict=True):
@@ -53,7 +58,7 @@ def test_slots_are_aligned_and_disjoint_and_hold_any_shape_and_type(values: list
 def test_a_staged_state_arrives_as_a_dictionary_of_tensors_with_storages_of_their_own(
     values: list[Tensor],
 ) -> None:
-    staging = Staging(values)
+    staging = staging_of(values)
     staging.copy_from(values)
     names = [f"tensor {index}" for index in range(len(values))]
     state = StagedState(staging.path, tuple(zip(names, staging.slots, strict=True)))
@@ -67,7 +72,7 @@ def test_a_staged_state_arrives_as_a_dictionary_of_tensors_with_storages_of_thei
 
 def test_what_changes_after_the_copy_does_not_change_the_copy() -> None:
     values = [torch.arange(5.0), torch.tensor(3.0)]
-    staging = Staging(values)
+    staging = staging_of(values)
     staging.copy_from(values)
     for value in values:
         value.zero_()
@@ -77,7 +82,7 @@ def test_what_changes_after_the_copy_does_not_change_the_copy() -> None:
 
 def test_the_next_copy_replaces_the_values_and_the_report() -> None:
     values = [torch.zeros(3)]
-    staging = Staging(values)
+    staging = staging_of(values)
     staging.copy_from(values)
     write_report(attach(staging.path), "written")
     staging.copy_from([torch.ones(3)])
@@ -86,7 +91,7 @@ def test_the_next_copy_replaces_the_values_and_the_report() -> None:
 
 
 def test_a_report_comes_back_as_it_was_left() -> None:
-    staging = Staging([torch.zeros(1)])
+    staging = staging_of([torch.zeros(1)])
     assert staging.report() is None
     report = {"files": ["__0_0.distcp"] * 1000}
     write_report(attach(staging.path), report)
@@ -101,7 +106,7 @@ def test_a_writer_that_dies_over_its_report_leaves_none() -> None:
             super().__setitem__(where, content)
             raise KeyboardInterrupt
 
-    staging = Staging([torch.zeros(1)])
+    staging = staging_of([torch.zeros(1)])
     with Path(staging.path).open("r+b") as file, pytest.raises(KeyboardInterrupt):
         write_report(Dying(file.fileno(), 0), "written")
     assert staging.report() is None
@@ -110,8 +115,10 @@ def test_a_writer_that_dies_over_its_report_leaves_none() -> None:
 def test_another_process_reads_it_until_its_owner_is_killed() -> None:
     script = """
 import torch
+from trainer.checkpoint.host_memory import HostMemory
 from trainer.checkpoint.staging import Staging
-staging = Staging([torch.arange(4.0)])
+memory = HostMemory(2 << 20, torch.device("cpu"))
+staging = Staging([torch.arange(4.0)], memory)
 staging.copy_from([torch.arange(4.0)])
 print(staging.path, staging.slots[0].offset, flush=True)
 input()
@@ -135,7 +142,7 @@ input()
 
 
 def test_memory_goes_with_the_attempt_that_staged_in_it() -> None:
-    staging = Staging([torch.zeros(1)])
+    staging = staging_of([torch.zeros(1)])
     path = staging.path
     del staging
     gc.collect()

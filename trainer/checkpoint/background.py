@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 import torch
 
+from trainer.checkpoint.host_memory import HostMemory
+
 logger = logging.getLogger(__name__)
 
 KILL_SECONDS = 5.0
@@ -46,6 +48,18 @@ class BackgroundWorker:
 
     def __init__(self) -> None:
         self._queue: Any = None
+        self._memory: HostMemory | None = None
+
+    def memory(self, size_bytes: int, device: torch.device) -> HostMemory:
+        """Memory to stage at least so much in: that of an earlier attempt, if it is enough.
+
+        Only for an attempt that has called ``start``, so that nothing writes from it any more.
+        """
+        if self._memory and self._memory.suits(size_bytes, device):
+            return self._memory
+        self._memory = None  # first, so that both never exist together
+        self._memory = HostMemory(size_bytes, device)
+        return self._memory
 
     def start(self, warm_up: Callable[[int], None]) -> None:
         """Make a worker ready that owes nothing to an earlier attempt."""

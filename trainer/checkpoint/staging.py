@@ -2,9 +2,7 @@
 
 The worker gets a path, offsets and types, never tensors: pickling a shared tensor
 moves its storage, and a save that reads live parameters holds a later step's
-values (facts of NVRx before 0.7, seen in its saved files). The memory has no name
-in any file system: it is gone when the last process that maps it is, however
-those die, and with the ``Staging`` of an attempt that failed within a process.
+values (facts of NVRx before 0.7, seen in its saved files).
 """
 
 import math
@@ -12,7 +10,6 @@ import mmap
 import os
 import pickle
 import struct
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_NAME = "steadfast-staging"
+from trainer.checkpoint.host_memory import NAME, HostMemory
+
 _ALIGNMENT = 64
 _LENGTH = struct.Struct("<Q")
 
@@ -63,30 +61,26 @@ class StagedState:
 class Staging:
     """A report area for the writer's answer, then one slot for each tensor."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.report_bytes = _aligned((1 << 20) + 512 * len(tensors))
-        offset = self.report_bytes
-        slots = []
-        for tensor in tensors:
-            slots.append(Slot(offset, tuple(tensor.shape), tensor.dtype))
-            offset = _aligned(offset + tensor.numel() * tensor.element_size())
-        self.slots = tuple(slots)
-        descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC)
-        weakref.finalize(self, os.close, descriptor)
-        os.ftruncate(descriptor, offset)
-        self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
-        self._mapping = mmap.mmap(descriptor, offset)
-        self._memory = torch.frombuffer(self._mapping, dtype=torch.uint8)
+    def __init__(self, tensors: Sequence[Tensor], memory: HostMemory) -> None:
+        self.slots, needed = _places(tensors)
+        assert needed <= memory.size_bytes
+        self.path = memory.path
+        self._memory = memory
 
     def copy_from(self, tensors: Sequence[Tensor]) -> None:
         """Take the tensors' values as they are now; clears the writer's last report."""
-        self._mapping[: _LENGTH.size] = bytes(_LENGTH.size)
+        self._memory.mapping[: _LENGTH.size] = bytes(_LENGTH.size)
         for slot, tensor in zip(self.slots, tensors, strict=True):
-            slot.view(self._memory).copy_(tensor.detach())
+            slot.view(self._memory.values).copy_(tensor.detach())
 
     def report(self) -> Any:
         """What the writer reported, or None if it has not."""
-        return _read_report(self._mapping)
+        return _read_report(self._memory.mapping)
+
+
+def needed_bytes(tensors: Sequence[Tensor]) -> int:
+    """What a ``Staging`` of ``tensors``, or of some of them, takes."""
+    return _places(tensors)[1]
 
 
 def attach(path: str) -> mmap.mmap:
@@ -98,7 +92,7 @@ def attach(path: str) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR)
     try:
         # The descriptor's number may have gone to another file of that process since.
-        if _NAME not in Path(f"/proc/self/fd/{descriptor}").readlink().name:
+        if NAME not in Path(f"/proc/self/fd/{descriptor}").readlink().name:
             raise OSError(f"{path} is not staged memory any more")
         return mmap.mmap(descriptor, 0)
     finally:
@@ -123,6 +117,16 @@ def _read_report(mapping: mmap.mmap) -> Any:
         return None
     # Written by our own child into memory that only the two of us map.
     return pickle.loads(mapping[_LENGTH.size : _LENGTH.size + length])
+
+
+def _places(tensors: Sequence[Tensor]) -> tuple[tuple[Slot, ...], int]:
+    """Where each tensor lies behind the report area, and where the last one ends."""
+    offset = _aligned((1 << 20) + 512 * len(tensors))
+    slots = []
+    for tensor in tensors:
+        slots.append(Slot(offset, tuple(tensor.shape), tensor.dtype))
+        offset = _aligned(offset + tensor.numel() * tensor.element_size())
+    return tuple(slots), offset
 
 
 def _aligned(offset: int) -> int:

@@ -23,6 +23,9 @@ class SyncWriter:
         self._folder = Path()
         self._failure = ""
 
+    def prepare(self, tensors: dict[str, Tensor]) -> None:
+        """Nothing: the values are written from where they are."""
+
     def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
         self._folder = folder
         self._failure = ""
@@ -44,3 +47,6 @@ class SyncWriter:
 
     def abandon(self) -> None:
         self._failure = ""
+
+    def close(self) -> None:
+        """Nothing is left: a save is over when ``begin`` returns."""

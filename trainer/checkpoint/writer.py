@@ -28,6 +28,9 @@ class ShardWriter(Protocol):
     format: ShardFormat
     """How the shards are read back: the commit record says it, whatever mode the run has then."""
 
+    def prepare(self, tensors: dict[str, Tensor]) -> None:
+        """Begin to get ready for saves of such ``tensors``; returns at once."""
+
     def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
         """Begin a save. On return the caller may change ``tensors``, whatever the mode."""
 
@@ -42,6 +45,9 @@ class ShardWriter(Protocol):
 
     def abandon(self) -> None:
         """Forget the save in flight; nothing of it will be committed."""
+
+    def close(self) -> None:
+        """The attempt ends: no thread of it is left in this process on return."""
 
 
 def own_files(folder: Path, rank: int) -> list[Path]:

@@ -1,0 +1,156 @@
+"""Memory made ready ahead: touched and as it was, by a thread that ends with its attempt."""
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer.checkpoints import parts_of, settings_for
+from tests.trainer.ranks import Crew, background_worker
+from trainer.checkpoint import host_memory
+from trainer.checkpoint.background import BackgroundWorker
+from trainer.checkpoint.host_memory import HostMemory
+from trainer.distributed import Job
+from trainer.settings import TrainerSettings
+
+CPU = torch.device("cpu")
+SIZE = 256 << 20
+
+
+@pytest.fixture
+def memory() -> Iterator[HostMemory]:
+    memory = HostMemory(SIZE, CPU)
+    yield memory
+    memory.stop()
+
+
+def resident_bytes(memory: HostMemory) -> int:
+    return Path(memory.path).stat().st_blocks * 512
+
+
+def num_threads() -> int:
+    return sum(thread.name == "host memory" for thread in threading.enumerate())
+
+
+def test_memory_costs_nothing_before_it_is_to_get_ready(memory: HostMemory) -> None:
+    assert resident_bytes(memory) == 0
+
+
+def test_ready_memory_is_touched_as_a_whole_and_holds_what_it_held(memory: HostMemory) -> None:
+    memory.values[5] = 7
+    memory.values[-1] = 9
+    memory.get_ready()
+    memory.values[SIZE // 2] = 8  # nobody has to wait
+    memory.wait(60)
+    assert num_threads() == 0
+    assert resident_bytes(memory) == SIZE
+    assert memory.values.count_nonzero() == 3
+    assert [memory.values[at].item() for at in (5, SIZE // 2, -1)] == [7, 8, 9]
+
+
+def test_memory_that_is_told_to_stop_goes_on_from_there_later(memory: HostMemory) -> None:
+    memory.get_ready()
+    memory.stop()
+    assert num_threads() == 0
+    before = resident_bytes(memory)
+    memory.get_ready()
+    memory.wait(60)
+    assert before <= resident_bytes(memory) == SIZE
+
+
+def test_a_kernel_that_cannot_touch_it_ahead_leaves_it_as_good(
+    memory: HostMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_memory, "_MADV_POPULATE_WRITE", 9999)
+    memory.get_ready()
+    memory.wait(60)
+    memory.values.fill_(1)
+    assert resident_bytes(memory) == SIZE
+
+
+def test_the_memory_of_an_attempt_is_the_next_ones_if_it_is_enough() -> None:
+    worker = BackgroundWorker()
+    first = worker.memory(2 << 20, CPU)
+    assert worker.memory(1 << 20, CPU) is first
+    del first
+    larger = worker.memory(3 << 20, CPU)
+    assert larger.size_bytes == 3 << 20
+    assert worker.memory(3 << 20, torch.device("meta")) is not larger
+    del larger
+    gc.collect()
+    assert len(staging_memory()) == 1
+
+
+def staging_memory() -> dict[int, int]:
+    """Such memories of this process by their number, with their sizes."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with suppress(OSError):
+            if host_memory.NAME in os.readlink(f"/proc/self/fd/{name}"):  # noqa: PTH115
+                status = os.stat(int(name))  # noqa: PTH116
+                found[status.st_ino] = status.st_size
+    return found
+
+
+def try_twice(job: Job, settings: TrainerSettings) -> tuple[int, int]:
+    """Two attempts in one process; how many memories they had in all, and threads are left."""
+    seen: set[int] = set()
+    for attempt in (1, 2):
+        parts = parts_of(job, settings, attempt=attempt)
+        if attempt == 2:
+            parts.save(job, 10)
+            parts.checkpointer.wait()
+            assert parts.checkpointer.committed_step == 10
+        parts.close()
+        seen |= staging_memory().keys()
+    return len(seen), num_threads()
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("mode", ["async", "async_local_shards"])
+def test_attempts_in_one_process_share_one_memory_and_leave_no_thread(
+    mode: str, crew: Crew, tmp_path: Path
+) -> None:
+    assert crew.call(try_twice, settings_for(tmp_path, mode)) == [(1, 0)] * 2
+
+
+def ready_before_the_first_save(job: Job, settings: TrainerSettings) -> tuple[bool, bool]:
+    """Whether memory is touched before the first save, and is all that it takes."""
+    parts = parts_of(job, settings)
+    for thread in threading.enumerate():
+        if thread.name == "host memory":
+            thread.join(60)
+    before = staging_memory()
+    memory = background_worker().memory(1, CPU)
+    is_touched = resident_bytes(memory) >= memory.size_bytes
+    parts.save(job, 10)
+    parts.checkpointer.wait()
+    parts.close()
+    return is_touched, staging_memory() == before
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("mode", ["async", "async_local_shards"])
+def test_the_first_save_finds_memory_that_is_ready(mode: str, crew: Crew, tmp_path: Path) -> None:
+    crew.kill()  # so that no earlier test has left any
+    settings = settings_for(tmp_path, mode)
+    assert crew.call(ready_before_the_first_save, settings) == [(True, True)] * 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_memory_for_a_gpu_is_pinned_and_let_go_of() -> None:
+    device = torch.device("cuda", 0)
+    for _ in range(3):  # a leak would refuse the same addresses, or run out
+        memory = HostMemory(SIZE, device)
+        memory.get_ready()
+        memory.wait(60)
+        assert memory.values.is_pinned()
+        memory.values.copy_(torch.full((SIZE,), 3, dtype=torch.uint8, device=device))
+        assert memory.values.sum().item() == 3 * SIZE
+        del memory
+        gc.collect()
