@@ -5,6 +5,7 @@ each joins, builds, restores the newest checkpoint and goes on from its step.
 """
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -53,10 +54,10 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
         events.step = 0
         events.record("attempt_started", **began)
         events.record("process_group_ready")
-        run = _Run(process, attempt, job)
-        first_step = run.restore() + 1
-        with process.stop.heeded_after_each_step():
-            run.to_the_end(first_step)
+        with closing(_Run(process, attempt, job)) as run:
+            first_step = run.restore() + 1
+            with process.stop.heeded_after_each_step():
+                run.to_the_end(first_step)
 
 
 class LastSaveFailed(OSError):
@@ -85,6 +86,8 @@ class _Run:
         self._optimization = Optimization(
             settings, job=job, state=self._state, end_of_text=corpus.end_of_text
         )
+        plan = on_ranks(plan_faults(settings.faults, max_steps=settings.max_steps), job.world_size)
+        self._injector = FaultInjector(settings.run_directory, plan, job.rank)
         self._checkpointer = Checkpointer(
             settings,
             job=job,
@@ -93,8 +96,10 @@ class _Run:
             events=self._events,
             report_progress=self._report_progress,
         )
-        plan = on_ranks(plan_faults(settings.faults, max_steps=settings.max_steps), job.world_size)
-        self._injector = FaultInjector(settings.run_directory, plan, job.rank)
+
+    def close(self) -> None:
+        """However the attempt ends: it leaves nothing running in this process."""
+        self._checkpointer.close()
 
     def to_the_end(self, first: int) -> None:
         """Every step from ``first``; stops early, having saved, once any rank is told to."""
@@ -110,6 +115,7 @@ class _Run:
         self._save_the_end()
         self._events.record("run_finished", digest=self._state.digest())
         self._process.stop.is_finished = True
+        self._checkpointer.wait_for_deletions()
         # No rank leaves before all have come this far: one that then died alone could not
         # be replaced, for those that had left would not come back.
         self._job.everyone(True)

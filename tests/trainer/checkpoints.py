@@ -31,6 +31,10 @@ class Parts:
         self.checkpointer.save(step)
         fill(self.state, seed=999)
 
+    def close(self) -> None:
+        self.checkpointer.close()
+        self.events.close()
+
 
 def parts_of(job: Job, settings: TrainerSettings, *, attempt: int = 1) -> Parts:
     events = EventLog(settings.run_directory, rank=job.rank)
@@ -54,23 +58,24 @@ def shards_after(job: Job, step: int) -> dict[str, Any]:
 
 def save(job: Job, settings: TrainerSettings, *steps: int) -> None:
     parts = parts_of(job, settings)
-    with closing(parts.events):
+    with closing(parts):
         for step in steps:
             parts.save(job, step)
             parts.checkpointer.wait()
+        parts.checkpointer.wait_for_deletions()
 
 
 def restore(job: Job, settings: TrainerSettings) -> tuple[int, bool]:
     """The step restored, and whether all of this rank's values are that step's."""
     parts = parts_of(job, settings, attempt=2)
-    with closing(parts.events):
+    with closing(parts):
         step = parts.checkpointer.restore()
         return step, parts.state.digest() == sharded_state(job, seed=step).digest()
 
 
 def refusal(job: Job, settings: TrainerSettings) -> str:
     parts = parts_of(job, settings, attempt=2)
-    with closing(parts.events), pytest.raises(NothingToRestore) as refused:
+    with closing(parts), pytest.raises(NothingToRestore) as refused:
         parts.checkpointer.restore()
     return str(refused.value)
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainer.checkpoint import layout
+from trainer.checkpoint import layout, retention
 from trainer.checkpoint.layout import Checkpoint, CommitRecord, ShardFormat
 
 RUN = "a-run"
@@ -38,3 +38,10 @@ def flip_bit(path: Path, bit: int) -> None:
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
+
+
+def clean_up(root: Path, *, keep_latest: int, attempt: int) -> None:
+    """Delete what retention does not keep, as a run does beside its steps."""
+    found = retention.superfluous(root, run=RUN, keep_latest=keep_latest, attempt=attempt)
+    for folder in found:
+        retention.delete(folder)

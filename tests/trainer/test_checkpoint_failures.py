@@ -51,7 +51,7 @@ def save_with_a_dead_worker(job: Job, settings: TrainerSettings) -> None:
     parts.checkpointer.wait()
     parts.save(job, 20)
     parts.checkpointer.wait()
-    parts.events.close()
+    parts.close()
 
 
 def test_a_save_whose_worker_is_killed_is_dropped_on_all_ranks_and_the_next_one_commits(
@@ -81,7 +81,7 @@ def save_with_a_stopped_worker(job: Job, settings: TrainerSettings) -> float:
     once_done(background_worker())
     parts.save(job, 20)
     parts.checkpointer.wait()
-    parts.events.close()
+    parts.close()
     return waited
 
 
@@ -113,7 +113,7 @@ def advance_while_one_rank_writes(job: Job, settings: TrainerSettings) -> tuple[
     if job.rank == 1:
         os.kill(pid, signal.SIGCONT)
     parts.checkpointer.wait()
-    parts.events.close()
+    parts.close()
     return before, agreed.writing
 
 
@@ -129,7 +129,7 @@ def save_after_the_worker_died(job: Job, settings: TrainerSettings) -> None:
     kill(pid_of(background_worker()))
     parts.save(job, 10)
     parts.checkpointer.wait()
-    parts.events.close()
+    parts.close()
 
 
 def test_a_worker_that_died_between_saves_costs_none(crew: Crew, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def save_seconds_after_a_slow_one(job: Job, settings: TrainerSettings) -> list[f
     parts.save(job, 20)
     parts.checkpointer.wait()
     timer.join()
-    parts.events.close()
+    parts.close()
     events = read_events(settings.run_directory)
     return [e["save_seconds"] for e in events if e["name"] == "checkpoint_committed"]
 

@@ -51,7 +51,7 @@ def test_one_rank_goes_on_from_what_two_have_saved(
     crew.call(save, settings, 10)
     alone = Job(rank=0, world_size=1, device=CPU, mesh=mesh)
     parts = parts_of(alone, settings, attempt=2)
-    with closing(parts.events):
+    with closing(parts):
         assert parts.checkpointer.restore() == 10
     first, second = crew.call(shards_after, 10)
     for name, tensor in parts.state.tensors().items():
@@ -114,5 +114,5 @@ def test_saves_are_due_at_each_interval_and_at_the_end(
     settings = settings_for(tmp_path, mode).model_copy(update={"max_steps": 25})
     alone = Job(rank=0, world_size=1, device=CPU, mesh=mesh)
     parts = parts_of(alone, settings)
-    with closing(parts.events):
+    with closing(parts):
         assert [step for step in range(1, 26) if parts.checkpointer.due(step)] == expected

@@ -1,19 +1,21 @@
 """Disks that are full, gone or read-only cost a save, on all ranks alike, and no training."""
 
 import errno
+import logging
 import resource
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.checkpoints import (
+    Messages,
     committed_steps,
     failures,
     parts_of,
     settings_for,
 )
 from tests.trainer.ranks import Crew
-from trainer.checkpoint import layout
+from trainer.checkpoint import layout, retention
 from trainer.checkpoint.layout import folder_name
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
@@ -32,7 +34,7 @@ def save_without_room_on_rank_zero(job: Job, settings: TrainerSettings) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     parts.save(job, 20)
     parts.checkpointer.wait()
-    parts.events.close()
+    parts.close()
 
 
 def test_a_commit_that_finds_no_room_drops_the_save(crew: Crew, tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def save_thrice_without_the_folder_at_first(job: Job, settings: TrainerSettings)
     job.everyone(True)
     parts.save(job, 30)
     parts.checkpointer.wait()
-    parts.events.close()
+    parts.close()
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -91,7 +93,7 @@ def save_with_little_room(job: Job, settings: TrainerSettings) -> tuple[int, int
     after_first = parts.checkpointer.committed_step
     parts.save(job, 20)
     parts.checkpointer.wait()
-    parts.events.close()
+    parts.close()
     return after_first, parts.checkpointer.committed_step, parts.checkpointer.last_failure
 
 
@@ -118,7 +120,7 @@ def save_beside_debris(job: Job, settings: TrainerSettings) -> list[str]:
             parts.checkpointer.wait()
     finally:
         layout.free_bytes = real
-        parts.events.close()
+        parts.close()
     return sorted(path.name for path in debris.parent.iterdir())
 
 
@@ -134,25 +136,34 @@ def test_what_a_dead_attempt_left_makes_room_for_the_next(crew: Crew, tmp_path: 
     assert 20 in committed_steps(settings)
 
 
-def commit_though_old_ones_cannot_go(job: Job, settings: TrainerSettings) -> int:
-    parts = parts_of(job, settings)
+def commit_though_old_ones_cannot_go(job: Job, settings: TrainerSettings) -> list[str]:
+    """The warnings of a run that keeps one checkpoint and cannot delete the one before."""
+    parts, messages = parts_of(job, settings), Messages()
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(_: Path) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    real, layout.clean_up = layout.clean_up, refuse
+    real, retention.sync_folder = retention.sync_folder, refuse
+    logging.getLogger("trainer").addHandler(messages)
     try:
-        parts.save(job, 10)
-        parts.checkpointer.wait()
+        for step in (10, 20):
+            parts.save(job, step)
+            parts.checkpointer.wait()
+        parts.checkpointer.wait_for_deletions()
     finally:
-        layout.clean_up = real
-        parts.events.close()
-    return parts.checkpointer.committed_step
+        retention.sync_folder = real
+        logging.getLogger("trainer").removeHandler(messages)
+        parts.close()
+    return messages.texts
 
 
 def test_a_commit_stands_though_old_checkpoints_cannot_be_deleted(
     crew: Crew, tmp_path: Path
 ) -> None:
-    settings = settings_for(tmp_path)
-    assert crew.call(commit_though_old_ones_cannot_go, settings) == [10, 10]
+    settings = settings_for(tmp_path, checkpoint={"keep_latest": 1})
+    old = tmp_path / "checkpoints" / folder_name(10, 1)
+    warnings = crew.call(commit_though_old_ones_cannot_go, settings)
+    assert warnings == [[f"{old} could not be deleted: [Errno 30] Read-only file system"], []]
+    assert (old / "__0_0.distcp").exists()
+    assert committed_steps(settings) == [20]
     assert failures(settings) == []

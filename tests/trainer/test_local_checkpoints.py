@@ -79,7 +79,7 @@ def test_one_ranks_damaged_file_makes_all_ranks_take_the_checkpoint_before(
 def save_with_a_worker_that(job: Job, settings: TrainerSettings, fault: str) -> float:
     """How long the ranks wait at step 10, when rank 1's worker is dead or stopped; then step 20."""
     parts = parts_of(job, settings)
-    with closing(parts.events):
+    with closing(parts):
         once_done(background_worker())
         if job.rank == 1:
             pid = pid_of(background_worker())
@@ -117,7 +117,7 @@ def test_a_worker_that_hangs_costs_one_save_and_a_bounded_wait(crew: Crew, tmp_p
 def save_without_room(job: Job, settings: TrainerSettings) -> int:
     """At step 10 rank 1 finds the disk full, in the shape of a link to /dev/full."""
     parts = parts_of(job, settings)
-    with closing(parts.events):
+    with closing(parts):
         once_done(background_worker())
         pid = pid_of(background_worker())
         folder = tmp_folder(settings, step=10)

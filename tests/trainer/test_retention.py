@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.trainer.saved_folders import RUN, SHARD, begin, commit, damage_of, flip_bit, names
-from trainer.checkpoint import layout
+from tests.trainer.saved_folders import SHARD, begin, clean_up, commit, damage_of, flip_bit, names
+from trainer.checkpoint import layout, retention
 
 
 def test_the_newest_are_kept_and_their_debris_is_not(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_the_newest_are_kept_and_their_debris_is_not(tmp_path: Path) -> None:
     begin(tmp_path, step=70, attempt=1)
     begin(tmp_path, step=80, attempt=2)
     commit(tmp_path, step=90, attempt=2)
-    layout.clean_up(tmp_path, run=RUN, keep_latest=2, attempt=2)
+    clean_up(tmp_path, keep_latest=2, attempt=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "step-00000060-attempt-0001",
         "step-00000080-attempt-0002",
@@ -35,7 +35,7 @@ def test_an_attempt_keeps_its_commit_though_damaged_ones_have_later_steps(tmp_pa
     for step in (60, 80):
         os.truncate(commit(tmp_path, step=step, attempt=1) / SHARD, 0)
     commit(tmp_path, step=50, attempt=2)
-    layout.clean_up(tmp_path, run=RUN, keep_latest=1, attempt=2)
+    clean_up(tmp_path, keep_latest=1, attempt=2)
     assert names(tmp_path) == ["step-00000050-attempt-0002"]
 
 
@@ -43,7 +43,7 @@ def test_a_file_with_the_name_of_a_checkpoint_is_left_alone(tmp_path: Path) -> N
     intruder = tmp_path / layout.folder_name(20, 1)
     intruder.write_text("not a folder")
     commit(tmp_path, step=40, attempt=2)
-    layout.clean_up(tmp_path, run=RUN, keep_latest=1, attempt=2)
+    clean_up(tmp_path, keep_latest=1, attempt=2)
     assert intruder.read_text() == "not a folder"
 
 
@@ -97,7 +97,7 @@ def test_a_clean_up_takes_neither_the_last_valid_checkpoint_nor_what_is_foreign(
         last = max((save.step for save in saves if save.attempt == attempt), default=0) + 1
         newest = commit(root, step=last, attempt=attempt)
         foreign = commit(root, step=1, folder="moved away by hand")
-        layout.clean_up(root, run=RUN, keep_latest=keep_latest, attempt=attempt)
+        clean_up(root, keep_latest=keep_latest, attempt=attempt)
 
         left = layout.committed(root)
         assert {newest, foreign} <= {c.path for c in left if damage_of(c) is None}
@@ -159,18 +159,15 @@ def test_a_clean_up_that_is_cut_short_anywhere_leaves_what_is_kept_and_can_be_do
                 newest = commit(root, step=9, attempt=5)
                 before = valid(root)
 
-                def clean_up(root: Path = root) -> None:
-                    layout.clean_up(root, run=RUN, keep_latest=keep_latest, attempt=5)
-
                 with crash_at(call) as calls:
                     try:
-                        clean_up()
+                        clean_up(root, keep_latest=keep_latest, attempt=5)
                     except Crash:
                         assert newest in valid(root) <= before
                     else:
                         is_done = True
                         assert len(calls) < cut
-                clean_up()
+                clean_up(root, keep_latest=keep_latest, attempt=5)
                 assert newest in valid(root)
                 assert len(layout.committed(root)) <= keep_latest
 
@@ -179,7 +176,7 @@ def test_old_checkpoints_go_only_after_their_records(tmp_path: Path) -> None:
     old = commit(tmp_path, step=20)
     commit(tmp_path, step=40)
     with crash_at(-1) as calls, pytest.raises(Crash):
-        layout.clean_up(tmp_path, run=RUN, keep_latest=1, attempt=1)
+        clean_up(tmp_path, keep_latest=1, attempt=1)
     assert calls == [str(old / layout.COMMIT_RECORD)]
     assert names(tmp_path) == ["step-00000040-attempt-0001"]
 
@@ -188,7 +185,7 @@ def test_another_runs_checkpoint_is_neither_deleted_nor_counted(tmp_path: Path) 
     commit(tmp_path, step=99, attempt=8, run="another")
     for step in (20, 40):
         commit(tmp_path, step=step, attempt=9)
-    layout.clean_up(tmp_path, run=RUN, keep_latest=1, attempt=9)
+    clean_up(tmp_path, keep_latest=1, attempt=9)
     assert names(tmp_path) == ["step-00000040-attempt-0009", "step-00000099-attempt-0008"]
 
 
@@ -196,12 +193,20 @@ def test_debris_of_attempts_before_makes_room_and_nothing_else_does(tmp_path: Pa
     begin(tmp_path, step=30, attempt=1)
     kept = [commit(tmp_path, step=20, attempt=1), begin(tmp_path, step=40, attempt=2)]
     os.truncate(commit(tmp_path, step=25, attempt=1) / layout.COMMIT_RECORD, 10)
-    layout.clear_debris(tmp_path, attempt=2)
+    for folder in retention.debris(tmp_path, attempt=2):
+        retention.delete(folder)
     assert sorted(tmp_path.iterdir()) == sorted([*kept, tmp_path / layout.folder_name(25, 1)])
 
 
 def test_a_step_of_ten_digits_is_cleaned_up_like_any_other(tmp_path: Path) -> None:
     for step in (1_000_000_000, 1_000_000_001):
         commit(tmp_path, step=step)
-    layout.clean_up(tmp_path, run=RUN, keep_latest=1, attempt=1)
+    clean_up(tmp_path, keep_latest=1, attempt=1)
     assert names(tmp_path) == ["step-1000000001-attempt-0001"]
+
+
+def test_a_deletion_that_is_told_to_stop_leaves_whole_files_and_no_record(tmp_path: Path) -> None:
+    old = commit(tmp_path, step=20)
+    retention.delete(old, should_stop=lambda: True)
+    assert [path.name for path in old.iterdir()] == [SHARD]
+    assert names(tmp_path) == []

@@ -7,32 +7,27 @@ dropped everywhere, training goes on, and the next interval tries again.
 Not covered: shards are not replicated; another writer that fills the disk in mid-save.
 """
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from trainer.checkpoint import layout
 from trainer.checkpoint.fingerprint import fingerprint
 from trainer.checkpoint.layout import CommitRecord
 from trainer.checkpoint.restore import Restorer
+from trainer.checkpoint.retention import Deletions, superfluous
+from trainer.checkpoint.room import POLL_SECONDS, Room
 from trainer.checkpoint.writer import Progress, ShardWriter
 from trainer.distributed import Job, Votes
 from trainer.events import EventLog
 from trainer.settings import CheckpointMode, TrainerSettings
-from trainer.state import TrainState, local_shard
+from trainer.state import TrainState
 
 logger = logging.getLogger(__name__)
-
-_POLL_SECONDS = 0.005
-_MARGIN_BYTES = 1 << 20
-_MARGIN_FRACTION = 0.01
-"""What a save takes beyond the values themselves: headers, metadata, the record."""
 
 
 class Checkpointer:
@@ -58,7 +53,14 @@ class Checkpointer:
         self._root.mkdir(exist_ok=True)
         self._fingerprint = fingerprint(settings)
         self._run = settings.run_directory.absolute().name
-        self._needed_bytes: float | None = None
+        self._deletions = Deletions()
+        self._room = Room(
+            self._root,
+            job=job,
+            state=state,
+            deletions=self._deletions,
+            report_progress=report_progress,
+        )
         self._saving: Path | None = None
         self._step = 0
         self._begun_at = 0.0
@@ -69,6 +71,7 @@ class Checkpointer:
         """Why the last save that this rank saw dropped was dropped."""
 
         self._too_late = ""
+        writer.prepare(state.tensors())
 
     def due(self, step: int) -> bool:
         checkpoint = self._settings.checkpoint
@@ -99,7 +102,11 @@ class Checkpointer:
         folder = self._root / layout.folder_name(step, self._events.attempt)
         self._saving, self._step, self._too_late = folder, step, ""
         self._begun_at = time.monotonic()  # the wait was the save before's
-        if self._prepare(folder):
+        drain_seconds = self._settings.timeouts.drain_seconds
+        if problem := self._room.make(folder, attempt=self._events.attempt, within=drain_seconds):
+            self._drop(problem)
+            self._saving = None
+        else:
             self._writer.begin(self._state.tensors(), folder)
         stall = time.monotonic() - started
         self._events.record("checkpoint_begun", step=step, stall_seconds=stall)
@@ -139,50 +146,16 @@ class Checkpointer:
             self.advance(self._job.agree(votes))
             self._report_progress()  # a long wait for storage is no hang
             if self._saving is not None:
-                time.sleep(_POLL_SECONDS)
+                time.sleep(POLL_SECONDS)
 
-    def _prepare(self, folder: Path) -> bool:
-        """Find room and make the folder; where one rank cannot, the save is dropped on all."""
-        if self._needed_bytes is None:
-            self._needed_bytes = self._bytes_of_all_ranks()
-        problem = ""
-        try:
-            problem = self._why_no_room()
-            # Never its parents: a run's folder that vanished may be a mount point that lost
-            # its file system, and what is written below it lands on the node's own disk.
-            if not problem:
-                folder.mkdir(exist_ok=True)
-        except OSError as error:
-            problem = f"{error.filename or folder}: {error.strerror}"
-        if self._job.everyone(not problem):
-            return True
-        self._drop(problem or "another rank has no room or cannot make the folder")
-        self._saving = None
-        return False
+    def wait_for_deletions(self) -> None:
+        """Return once what retention does not keep is gone; after ``drain_seconds`` at most."""
+        self._room.wait_for_deletions(within=self._settings.timeouts.drain_seconds)
 
-    def _bytes_of_all_ranks(self) -> float:
-        """Collective. Names, shapes and types stay the same, so once an attempt is enough."""
-        shards = (local_shard(tensor) for tensor in self._state.tensors().values())
-        own = sum(shard.numel() * shard.element_size() for shard in shards)
-        total = torch.tensor([own], dtype=torch.float64)
-        dist.all_reduce(total)
-        return total.item()
-
-    def _why_no_room(self) -> str:
-        """Why a save would not fit beside what is kept, in words; empty if it would.
-
-        Raises:
-            OSError: the folder is gone, or its storage does not answer.
-        """
-        assert self._needed_bytes is not None
-        needed = self._needed_bytes * (1 + _MARGIN_FRACTION) + _MARGIN_BYTES
-        if layout.free_bytes(self._root) < needed and self._job.rank == 0:
-            # What a dead attempt left behind would otherwise take this room for ever.
-            layout.clear_debris(self._root, attempt=self._events.attempt)
-        free = layout.free_bytes(self._root)
-        if free >= needed:
-            return ""
-        return f"{self._root}: a save needs {needed / 1e6:.1f} MB and {free / 1e6:.1f} MB are free"
+    def close(self) -> None:
+        """The attempt ends, however: nothing of it goes on in this process. Not collective."""
+        self._deletions.close()
+        self._writer.close()
 
     def _drop(self, reason: str) -> None:
         logger.error(
@@ -195,8 +168,7 @@ class Checkpointer:
         self._writer.abandon()
         if self._job.rank == 0 and self._saving is not None:
             # It holds no checkpoint, and its space may be what the next save needs.
-            with contextlib.suppress(OSError):
-                layout.delete(self._saving)
+            self._deletions.add([self._saving])
 
     def _commit(self, folder: Path) -> str:
         """Commit on rank 0; on every rank what prevented it, or nothing."""
@@ -230,12 +202,14 @@ class Checkpointer:
         seconds = time.monotonic() - self._begun_at
         self._events.record("checkpoint_committed", step=self._step, save_seconds=seconds)
         try:
-            layout.clean_up(
-                self._root,
-                run=record.run,
-                keep_latest=self._settings.checkpoint.keep_latest,
-                attempt=record.attempt,
+            self._deletions.add(
+                superfluous(
+                    self._root,
+                    run=record.run,
+                    keep_latest=self._settings.checkpoint.keep_latest,
+                    attempt=record.attempt,
+                )
             )
-        except OSError as error:  # the new one is committed; the next clean-up tries again
+        except OSError as error:  # the new one is committed; the next commit tries again
             logger.warning("Old checkpoints could not be deleted: %s", error)
         return ""

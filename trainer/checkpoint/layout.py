@@ -11,7 +11,6 @@ Not covered: a file system that acknowledges ``fsync`` and loses the data.
 import json
 import os
 import re
-import shutil
 import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -156,59 +155,12 @@ def what_is_damaged(checkpoint: Checkpoint, files: Iterable[FileRecord]) -> str 
     return None
 
 
-def clean_up(root: Path, *, run: str, keep_latest: int, attempt: int) -> None:
-    """Delete all but the newest ``keep_latest`` checkpoints of ``run``, and old debris.
-
-    Called once ``attempt`` has committed, which is therefore kept, so that at no instant
-    a valid one is missing. What another run's record is in stays, and counts for nothing.
-
-    Raises:
-        OSError: the storage fails to answer; nothing that is kept was touched.
-    """
-    readable = {checkpoint.path: checkpoint.record for checkpoint in committed(root)}
-    saves = _saves(root)
-    own = [path for path, record in readable.items() if path in saves and record.run == run]
-    for folder, made_by in saves.items():
-        is_torn = folder not in readable and (folder / COMMIT_RECORD).exists()
-        is_debris = folder not in readable and made_by < attempt
-        if is_torn or is_debris or folder in own[keep_latest:]:
-            delete(folder)
-
-
-def clear_debris(root: Path, *, attempt: int) -> None:
-    """Delete what attempts before ``attempt`` began and never committed.
-
-    Raises:
-        OSError: the storage fails to answer.
-    """
-    for folder, made_by in _saves(root).items():
-        if made_by < attempt and not (folder / COMMIT_RECORD).exists():
-            delete(folder)
-
-
-def delete(folder: Path) -> None:
-    """Delete a save, whole or not, as far as the storage allows.
-
-    The record goes first, so that a folder half deleted is never taken for whole.
-
-    Raises:
-        OSError: the record cannot be deleted, so nothing was.
-    """
-    if not folder.is_dir():
-        return
-    record = folder / COMMIT_RECORD
-    if record.exists():
-        record.unlink(missing_ok=True)
-        sync_folder(folder)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
 def newest_attempt(root: Path) -> int:
     """The highest attempt that any folder under ``root`` is named after; 0 without any."""
-    return max(_saves(root).values(), default=0)
+    return max(saves(root).values(), default=0)
 
 
-def _saves(root: Path) -> dict[Path, int]:
+def saves(root: Path) -> dict[Path, int]:
     """The folders of saves under ``root``, committed or not, with their attempts."""
     if not root.is_dir():
         return {}

@@ -1,0 +1,92 @@
+"""Finds room for a save and makes its folder, or says in words why not; on all ranks alike."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from trainer.checkpoint import layout
+from trainer.checkpoint.retention import Deletions, debris
+from trainer.distributed import Job
+from trainer.state import TrainState, local_shard
+
+POLL_SECONDS = 0.005
+_MARGIN_BYTES = 1 << 20
+_MARGIN_FRACTION = 0.01
+"""What a save takes beyond the values themselves: headers, metadata, the record."""
+
+
+class Room:
+    """Every rank calls every method, at the same point of the loop."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        job: Job,
+        state: TrainState,
+        deletions: Deletions,
+        report_progress: Callable[[], None],
+    ) -> None:
+        self._root = root
+        self._job = job
+        self._state = state
+        self._deletions = deletions
+        self._report_progress = report_progress
+        self._needed_bytes: float | None = None
+
+    def make(self, folder: Path, *, attempt: int, within: float) -> str:
+        """Make ``folder`` where a save fits; why it does not on any rank, or nothing.
+
+        Where it does not fit at first, what is being deleted is waited for, ``within`` seconds
+        at most, and what attempts before ``attempt`` left behind is deleted too.
+        """
+        if self._needed_bytes is None:
+            self._needed_bytes = self._bytes_of_all_ranks()
+        if self._job.everyone(not self._try(folder)):
+            return ""
+        if self._job.rank == 0:
+            with contextlib.suppress(OSError):  # then there is no room, which the next look says
+                self._deletions.add(debris(self._root, attempt=attempt))
+        self.wait_for_deletions(within=within)
+        problem = self._try(folder)
+        if self._job.everyone(not problem):
+            return ""
+        return problem or "another rank has no room or cannot make the folder"
+
+    def wait_for_deletions(self, *, within: float) -> None:
+        """Return on all ranks once rank 0 deletes nothing any more, or after ``within`` seconds."""
+        deadline = time.monotonic() + within
+        while not self._job.everyone(self._deletions.is_done() or time.monotonic() > deadline):
+            self._report_progress()  # a long wait for storage is no hang
+            time.sleep(POLL_SECONDS)
+
+    def _try(self, folder: Path) -> str:
+        assert self._needed_bytes is not None
+        needed = self._needed_bytes * (1 + _MARGIN_FRACTION) + _MARGIN_BYTES
+        if folder in self._deletions:
+            return f"{folder}: an earlier save of this step is still being deleted"
+        try:
+            free = layout.free_bytes(self._root)
+            if free < needed:
+                return (
+                    f"{self._root}: a save needs {needed / 1e6:.1f} MB "
+                    f"and {free / 1e6:.1f} MB are free"
+                )
+            # Never its parents: a run's folder that vanished may be a mount point that lost
+            # its file system, and what is written below it lands on the node's own disk.
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            return f"{error.filename or folder}: {error.strerror}"
+        return ""
+
+    def _bytes_of_all_ranks(self) -> float:
+        """Collective. Names, shapes and types stay the same, so once an attempt is enough."""
+        shards = (local_shard(tensor) for tensor in self._state.tensors().values())
+        own = sum(shard.numel() * shard.element_size() for shard in shards)
+        total = torch.tensor([own], dtype=torch.float64)
+        dist.all_reduce(total)
+        return total.item()
