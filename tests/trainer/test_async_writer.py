@@ -34,7 +34,7 @@ MODES = ("sync", "async")
 
 def writer_of(mode: str, job: Job) -> ShardWriter:
     if mode == "sync":
-        return SyncWriter(job.rank)
+        return SyncWriter()
     return AsyncWriter(background_worker(), rank=job.rank, world_size=job.world_size)
 
 

@@ -162,3 +162,33 @@ def test_the_time_of_a_save_is_without_its_wait_for_the_one_before(
     slow, fast = crew.call(save_seconds_after_a_slow_one, settings_for(tmp_path, "async"))[0]
     assert slow > 1.4
     assert fast < slow
+
+
+def save_while_a_file_goes(job: Job, settings: TrainerSettings, name: str) -> None:
+    """At step 10 a file vanishes between being written and being committed."""
+    parts = parts_of(job, settings)
+    parts.save(job, 10)
+    once_done(background_worker())
+    job.everyone(True)
+    if job.rank == 0:
+        (settings.run_directory / "checkpoints" / folder_name(10, 1) / name).unlink()
+    job.everyone(True)
+    parts.checkpointer.wait()
+    parts.save(job, 20)
+    parts.checkpointer.wait()
+    parts.close()
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"),
+    [("sync", "__1_0.distcp"), ("sync", ".metadata"), ("async_local_shards", "rank-1.pt")],
+)
+def test_a_save_of_which_a_file_has_vanished_is_not_committed(
+    mode: str, name: str, crew: Crew, tmp_path: Path
+) -> None:
+    settings = settings_for(tmp_path, mode)
+    crew.call(save, settings, 5)  # so that a worker is there
+    crew.call(save_while_a_file_goes, settings, name)
+    reasons = {(step, name in reason) for _, step, reason in failures(settings)}
+    assert reasons == {(10, True)}
+    assert committed_steps(settings) == [20, 5]

@@ -175,6 +175,7 @@ class Checkpointer:
         files: list[Any] | None = [None] * self._job.world_size if self._job.rank == 0 else None
         try:
             own, problem = self._writer.finish(), ""
+            layout.refuse_missing(folder, own)
         except OSError as error:
             own, problem = [], str(error)
         dist.gather_object((own, problem), files, dst=0)

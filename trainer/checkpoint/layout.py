@@ -77,6 +77,18 @@ def record_file(path: Path) -> FileRecord:
     return FileRecord(name=path.name, size_bytes=size, crc32=checksum)
 
 
+def refuse_missing(folder: Path, files: Iterable[FileRecord]) -> None:
+    """Of files just written: whether they are all there, which costs no reading.
+
+    Raises:
+        OSError: one is not there, or not whole.
+    """
+    for file in files:
+        size = (folder / file.name).stat().st_size
+        if size != file.size_bytes:
+            raise OSError(f"{folder / file.name} has {size} of {file.size_bytes} bytes")
+
+
 def commit(folder: Path, record: CommitRecord) -> None:
     """Make ``folder`` a checkpoint, in one step that happens or does not."""
     sync_folder(folder.parent)  # a record in a folder without a durable name would be lost

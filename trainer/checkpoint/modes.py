@@ -12,7 +12,7 @@ def writer_for(settings: TrainerSettings, job: Job, worker: BackgroundWorker) ->
     # Imported late: whoever saves in one mode never pays for another.
     match settings.checkpoint.mode:
         case CheckpointMode.NONE | CheckpointMode.SYNC:
-            return SyncWriter(job.rank)
+            return SyncWriter()
         case CheckpointMode.ASYNC:
             from trainer.checkpoint.async_writer import AsyncWriter
 

@@ -4,11 +4,9 @@ import ctypes
 import os
 import signal
 import sys
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import torch
 from torch import Tensor
@@ -18,8 +16,9 @@ from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 
-from trainer.checkpoint.layout import FileRecord, record_file, sync_folder
+from trainer.checkpoint.layout import FileRecord, sync_folder
 from trainer.checkpoint.staging import Slot, attach, write_report
+from trainer.checkpoint.summed_file import SummedFile, SummingFileSystem
 
 _PR_SET_PDEATHSIG = 1
 
@@ -52,8 +51,7 @@ class LocalShardFile:
         self._trainer_pid = os.getpid()  # made in the trainer, and pickled to the worker
         self._path = path
         self._memory = memory
-        self._file: BinaryIO | None = None
-        self._size = self._checksum = 0
+        self._file: SummedFile | None = None
         self._failure = ""
 
     def write(self, content: memoryview) -> None:
@@ -62,35 +60,33 @@ class LocalShardFile:
         try:
             if self._file is None:
                 _die_with(self._trainer_pid)
-                self._file = self._temporary().open("wb")
+                self._file = SummedFile(self._temporary())
             self._file.write(content)
         except OSError as error:
             self._fail(error)
-            return
-        self._checksum = zlib.crc32(content, self._checksum)
-        self._size += len(content)
 
     def flush(self) -> None:
         """``torch.save`` is at its end, or leaves with an exception."""
         if error := sys.exception():
             self._fail(error)
+        files: list[FileRecord] = []
         if not self._failure:
             try:
-                self._make_durable()
+                files = [self._make_durable()]
             except OSError as error:
                 self._fail(error)
-        record = FileRecord(self._path.name, self._size, self._checksum)
-        report = Report([], [] if self._failure else [record], self._failure)
+        report = Report([], files, self._failure)
         with suppress(OSError):  # the trainer is gone: nobody is left to report to
             write_report(attach(self._memory), report)
 
-    def _make_durable(self) -> None:
+    def _make_durable(self) -> FileRecord:
         assert self._file is not None
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         self._temporary().replace(self._path)
         sync_folder(self._path.parent)
+        return self._file.record(self._path.name)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = f"{type(error).__name__}: {error}"
@@ -131,11 +127,11 @@ def _write(order: WriteOrder, memory: Tensor) -> Report:
         item.index: slot.view(memory)
         for item, slot in zip(order.plan.items, order.slots, strict=True)
     }
-    writer = FileSystemWriter(order.folder, single_file_per_rank=True, sync_files=True)
+    writer = FileSystemWriter(order.folder)
+    writer.fs = files = SummingFileSystem()
     results = writer.write_data(order.plan, _StagedPlanner(tensors)).wait()
-    names = sorted({result.storage_data.relative_path for result in results})
     sync_folder(order.folder)
-    return Report(results, [record_file(order.folder / name) for name in names])
+    return Report(results, files.files)
 
 
 class _StagedPlanner(DefaultSavePlanner):

@@ -1,16 +1,15 @@
 """Blocking saves: training waits until every rank's shards are on storage."""
 
-import logging
 from pathlib import Path
 
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.api import CheckpointException
 
-from trainer.checkpoint.layout import FileRecord, ShardFormat, record_file
-from trainer.checkpoint.writer import Progress, own_files
-
-logger = logging.getLogger(__name__)
+from trainer.checkpoint.layout import FileRecord, ShardFormat
+from trainer.checkpoint.summed_file import SummingFileSystem
+from trainer.checkpoint.writer import Progress
 
 
 class SyncWriter:
@@ -18,23 +17,24 @@ class SyncWriter:
 
     format = ShardFormat.DCP
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-        self._folder = Path()
+    def __init__(self) -> None:
+        self._files: list[FileRecord] = []
         self._failure = ""
 
     def prepare(self, tensors: dict[str, Tensor]) -> None:
         """Nothing: the values are written from where they are."""
 
     def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
-        self._folder = folder
         self._failure = ""
+        writer = FileSystemWriter(folder)
+        writer.fs = files = SummingFileSystem()
         try:
-            dcp.save(tensors, checkpoint_id=folder)
+            dcp.save(tensors, storage_writer=writer)
         except CheckpointException as error:  # raised on every rank, whichever failed
             self._failure = "; ".join(
                 f"rank {rank}: {reason[0]}" for rank, reason in error.failures.items()
             )
+        self._files = files.files
 
     def progress(self) -> Progress:
         return Progress.FAILED if self._failure else Progress.WRITTEN
@@ -43,7 +43,7 @@ class SyncWriter:
         return self._failure
 
     def finish(self) -> list[FileRecord]:
-        return [record_file(path) for path in own_files(self._folder, self._rank)]
+        return self._files
 
     def abandon(self) -> None:
         self._failure = ""

@@ -48,9 +48,3 @@ class ShardWriter(Protocol):
 
     def close(self) -> None:
         """The attempt ends: no thread of it is left in this process on return."""
-
-
-def own_files(folder: Path, rank: int) -> list[Path]:
-    """The files of ``rank``; rank 0 answers for the metadata too."""
-    files = sorted(folder.glob(f"__{rank}_*.distcp"))
-    return [folder / METADATA, *files] if rank == 0 else files
