@@ -19,7 +19,7 @@ from trainer.checkpoint.layout import COMMIT_RECORD, folder_name
 def enumerate_points(trainers: Trainers, prepared: Prepared, folder: Path) -> list[Point]:
     """Every point of the save of step 6, from a run that nothing happens to."""
     shutil.copytree(prepared.folder, folder)
-    outcome = trainers.run(folder, *prepared.changes)
+    outcome = trainers.run(folder, *prepared.changes, watched=True)
     assert outcome.codes == {0: 0, 1: 0}, log(folder)
     assert last_digests(folder) == prepared.digests, "what was restored is not what was saved"
     return points_of_the_save(outcome.operations)
@@ -38,13 +38,17 @@ def crash(
     shutil.copytree(prepared.folder, folder)
     outcome = trainers.run(folder, *prepared.changes, acts=[(point, act)], spawns=spawns)
     problems = _after_the_act(outcome, act)
-    marker = folder / "run" / "checkpoints" / folder_name(6, 2) / COMMIT_RECORD
-    newest = 6 if marker.exists() else 4
+    checkpoints = folder / "run" / "checkpoints"
+    # Of step 7 too: what retention deletes for step 6, it deletes beside the steps.
+    saved = [
+        s for s in (6, LAST_STEP) if (checkpoints / folder_name(s, 2) / COMMIT_RECORD).exists()
+    ]
+    newest = max(saved, default=4)
     if act is Act.KILL_WRITER:  # training went on
         newest = LAST_STEP
         if last_digests(folder) != prepared.digests:
             problems.append(f"the run ended with {last_digests(folder)}, not {prepared.digests}")
-    again = trainers.run(folder, *prepared.changes, watched=False)
+    again = trainers.run(folder, *prepared.changes)
     if again.codes != {0: 0, 1: 0} or again.left:
         problems.append(f"restarted, the ranks ended with {again.codes}, {again.left}")
     if restored_steps(folder)[2:] != [newest]:

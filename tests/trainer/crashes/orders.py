@@ -62,8 +62,8 @@ class Order:
 
     log: str
     acts: tuple[tuple[Point, Act], ...] = ()
-    watched: bool = True
-    """Stop at changes. Where nothing is to happen it only costs time."""
+    watched: bool = False
+    """Stop at every change and list it. Else only at calls of ``acts``: each stop costs time."""
 
     spawns: bool = False
     """Start the writer as the product does, which imports for seconds, and not by a fork."""

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from tests.trainer.crashes.orders import Act, Order, Outcome, Point
 from tests.trainer.crashes.syscalls import Operation
 from tests.trainer.crashes.tracer import When
-from trainer.checkpoint.layout import folder_name
+from trainer.checkpoint.layout import COMMIT_RECORD, folder_name
 from trainer.events import Event, read_events
 
 REPOSITORY = Path(__file__).parents[3]
@@ -52,7 +52,7 @@ class Trainers:
         folder: Path,
         *changes: str,
         acts: Sequence[tuple[Point, Act]] = (),
-        watched: bool = True,
+        watched: bool = False,
         spawns: bool = False,
         seconds: float = 60.0,
     ) -> Outcome:
@@ -147,7 +147,7 @@ class Prepared:
 def prepare(trainers: Trainers, folder: Path, mode: str, past: Past) -> Prepared:
     folder.mkdir(parents=True)
     changes: tuple[str, ...] = (f"checkpoint.mode={mode}",)
-    outcome = trainers.run(folder, *changes, KEEP_ALL, watched=False)
+    outcome = trainers.run(folder, *changes, KEEP_ALL)
     assert outcome.codes == {0: 0, 1: 0}, log(folder)
     checkpoints = folder / "run" / "checkpoints"
     shutil.rmtree(checkpoints / folder_name(LAST_STEP, 1))
@@ -189,8 +189,10 @@ def points_of_the_save(operations: Sequence[Operation]) -> list[Point]:
     numbered = []
     for operation in operations:
         if beyond in operation.path:
-            finished.add(operation.process)
-        if operation.process not in finished:
+            # Retention goes on beside the next save, and the next one's begins at its commit.
+            if COMMIT_RECORD in operation.path:
+                finished.add(operation.process)
+        elif operation.process not in finished:
             numbered.append((operation, counts[operation]))
             counts[operation] += 1
     return [

@@ -6,6 +6,7 @@ second instead of ten. Its only thread forks, or the children could hang.
 """
 
 import ctypes
+import gc
 import importlib
 import json
 import multiprocessing.context
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer.crashes.orders import Act, Order, Outcome, Point
-from tests.trainer.crashes.syscalls import Operation
+from tests.trainer.crashes.syscalls import Operation, numbers
 from tests.trainer.crashes.tracer import Tracer, When, why_not_traceable
 
 WORLD_SIZE = 2
@@ -43,6 +44,7 @@ def main() -> None:
     for module in _PRELOADED:
         importlib.import_module(module)
     assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"  # noqa: PTH208
+    gc.freeze()  # or each rank's collection would copy the pages of all that was imported
     print(why_not_traceable() or "ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(asdict(_carry_out(_order(json.loads(line))))), flush=True)
@@ -60,8 +62,10 @@ def _point(operation: dict[str, str], nth: int, when: When) -> Point:
 def _carry_out(order: Order) -> Outcome:
     watch = _Watch(order)
     tracer = Tracer(Path(order.folder), watch.at_stop)
+    all_calls = set(numbers().values())
+    calls = all_calls if order.watched else {point.operation.call for point, _ in order.acts}
     for rank in range(WORLD_SIZE):
-        tracer.start(rank, _trainer(order, rank), watched=order.watched)
+        tracer.start(rank, _trainer(order, rank), calls)
     left = tracer.run(order.seconds)
     return Outcome(tracer.statuses, watch.operations, watch.done, left)
 

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,13 +77,13 @@ def numbers() -> dict[int, str]:
     return {entry[column]: name for name, entry in _CALLS.items() if entry[column] is not None}  # type: ignore[misc]
 
 
-def install_filter() -> None:
-    """From now on this process and its children stop for their tracer at the calls above.
+def install_filter(calls: Collection[str]) -> None:
+    """From now on this process and its children stop for their tracer at these ``calls``.
 
     Raises:
         OSError: the kernel refuses.
     """
-    known = sorted(numbers())
+    known = sorted(number for number, call in numbers().items() if call in calls)
     program = struct.pack("HBBI", _LOAD, 0, 0, 0)
     for index, number in enumerate(known):
         program += struct.pack("HBBI", _JUMP_IF_EQUAL, len(known) - index, 0, number)

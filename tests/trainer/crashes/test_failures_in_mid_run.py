@@ -90,7 +90,7 @@ def reasons(folder: Path) -> list[str]:
 
 def goes_on_from(step: int, trainers: Trainers, folder: Path, mode: str) -> dict[int, str]:
     """The digests at the end of attempt 3, which must begin from ``step``."""
-    again = trainers.run(folder, f"checkpoint.mode={mode}", watched=False)
+    again = trainers.run(folder, f"checkpoint.mode={mode}")
     assert again.codes == {0: 0, 1: 0}, log(folder)
     assert restored_steps(folder)[-1] == step
     return last_digests(folder)

@@ -8,7 +8,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -48,10 +48,11 @@ class Tracer:
         self.statuses: dict[int, int] = {}
         """Exit code of each rank that has ended; negative for the signal that ended it."""
 
-    def start(self, rank: int, function: Callable[[], object], *, watched: bool) -> None:
+    def start(self, rank: int, function: Callable[[], object], calls: Collection[str]) -> None:
+        """Fork ``rank``, which stops at these ``calls``."""
         pid = os.fork()
         if pid == 0:
-            _become(function, watched)
+            _become(function, calls)
         os.waitpid(pid, 0)  # it stops itself, once it is ours to trace
         self._ptrace(_SETOPTIONS, pid, 0, _OPTIONS)
         self._ranks[pid] = rank
@@ -152,19 +153,18 @@ def why_not_traceable() -> str:
     """What the kernel or its guardians refuse, or nothing."""
     try:
         tracer = Tracer(Path("/proc"), lambda *_: None)
-        tracer.start(0, lambda: os._exit(0), watched=True)
+        tracer.start(0, lambda: os._exit(0), set(numbers().values()))
         tracer.run(10)
     except OSError as error:
         return str(error)
     return "" if tracer.statuses == {0: 0} else f"a traced process ended with {tracer.statuses}"
 
 
-def _become(function: Callable[[], object], watched: bool) -> NoReturn:
+def _become(function: Callable[[], object], calls: Collection[str]) -> NoReturn:
     try:
         _libc.ptrace(_TRACEME, 0, 0, 0)
         os.kill(os.getpid(), signal.SIGSTOP)
-        if watched:
-            install_filter()
+        install_filter(calls)
         function()
     finally:
         os._exit(1)
