@@ -14,6 +14,9 @@ export PYTHONWARNINGS := ignore:The pynvml package is deprecated
 
 DEPLOYMENT ?= deployments/p5.yaml
 REHEARSAL := out/rehearsal
+# Processes that share the tests; tests/conftest.py says how, and sorts them itself.
+WORKERS ?= $(shell nproc)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 RUNS := unfaulted sync async pod in-job in-process
 
 .PHONY: help
@@ -79,15 +82,11 @@ down: setup ## delete all of DEPLOYMENT=..., in an order in which nothing hangs;
 
 .PHONY: test
 test: setup check ## everything that a change must pass: style, types, structure, tests
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 .PHONY: test-slow
-test-slow: setup $(CHECKOV)/.installed ## the tests that take minutes: CDK command line, checkov, mutations, resharding
-	$(BIN)/python -m pytest -m slow
-
-.PHONY: test-matrix
-test-matrix: setup ## a save killed at each of its system calls, in each mode; a quarter of an hour
-	$(BIN)/python -m pytest -m matrix
+test-slow: setup $(CHECKOV)/.installed ## the tests that take minutes: CDK command line, checkov, mutations, crash points
+	$(PYTEST) -m slow
 
 $(CHECKOV)/.installed: requirements-checkov.txt requirements-checkov.lock $(VENV)/.installed
 	@echo "Installing checkov into $(CHECKOV)."

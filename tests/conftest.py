@@ -1,12 +1,37 @@
-"""Environment of every test: Node from the virtual environment, no minute-long CDK validation.
+"""Environment of every test, and how pytest's processes share the tests.
 
+Node comes from the virtual environment, and CDK leaves out its minute-long validation.
 Set here, at import, because both are read when aws_cdk is first imported.
 """
 
 import os
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
 # Only this exact word turns it off. `cdk synth` and `python app.py` leave it on.
 os.environ["CDK_VALIDATION"] = "false"
+
+TAKE_MINUTES = ("test_a_run_killed_at_any_point_", "test_thousands_of_mutated_files_")
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+    """A file's tests stay together, with the fixtures that they share, save those of minutes."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, test = nodeid.split("::", maxsplit=1)
+        return nodeid if test.startswith(TAKE_MINUTES) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, or one process would be at them when all others have ended."""
+    items.sort(key=lambda item: item.get_closest_marker("distributed") is None)

@@ -97,7 +97,7 @@ def test_a_writer_that_was_started_as_the_product_does_can_be_killed_too(
     assert crash(trainers, run, tmp_path / "run", point, Act.KILL_WRITER, spawns=True) == []
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mode", "act", "past"),
