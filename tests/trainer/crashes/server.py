@@ -20,9 +20,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
 from tests.trainer.crashes.orders import Act, Order, Outcome, Point
 from tests.trainer.crashes.syscalls import Operation, numbers
 from tests.trainer.crashes.tracer import Tracer, When, why_not_traceable
+from trainer.data import BuiltInCorpus
+from trainer.model import build_model
+from trainer.optimization import adamw, clip_gradients
+from trainer.settings import ModelPreset, ModelSettings, OptimizerSettings
 
 WORLD_SIZE = 2
 FILLER = "filler"
@@ -43,11 +52,33 @@ _MS_RDONLY, _MS_REMOUNT, _MS_BIND = 1, 32, 4096
 def main() -> None:
     for module in _PRELOADED:
         importlib.import_module(module)
-    assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"  # noqa: PTH208
+    _update_a_model()
+    gc.collect()
     gc.freeze()  # or each rank's collection would copy the pages of all that was imported
+    assert len(os.listdir("/proc/self/task")) == 1, "a thread would not survive the fork"  # noqa: PTH208
     print(why_not_traceable() or "ready", flush=True)
     for line in sys.stdin:
         print(json.dumps(asdict(_carry_out(_order(json.loads(line))))), flush=True)
+
+
+def _update_a_model() -> None:
+    """So that all forks have what torch imports and registers when a shard is first computed with.
+
+    In a group of one that sends nothing and has no thread. The ranks' mesh must be another: to
+    an equal one they would take the results kept here, with the place of this process in them.
+    """
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    model = build_model(
+        ModelSettings(preset=ModelPreset.TINY),
+        vocabulary_size=BuiltInCorpus.vocabulary_size,
+        mesh=init_device_mesh("cpu", (1,)),
+        device=torch.device("cpu"),
+    )
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    clip_gradients(model, max_norm=1.0)
+    adamw(model, OptimizerSettings()).step()
+    dist.destroy_process_group()
 
 
 def _order(values: dict[str, Any]) -> Order:
