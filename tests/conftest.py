@@ -32,6 +32,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest first, or one process would be at them when all others have ended."""
-    items.sort(key=lambda item: item.get_closest_marker("distributed") is None)
+    if hasattr(config, "workerinput"):  # where tests are shared
+        items.sort(key=lambda item: item.get_closest_marker("distributed") is None)

@@ -122,6 +122,7 @@ def check_in_process(share: int) -> Counter[Outcome]:
         raise AssertionError("".join(traceback.format_exception(error))) from None
 
 
+@pytest.mark.timeout(300)
 def test_a_hundred_mutated_files_deploy_or_say_why_not() -> None:
     tally = check(100, share=0, explore=False)
     assert tally.total() == 100
