@@ -11,6 +11,7 @@ the grace period.
 
 import argparse
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -27,6 +28,13 @@ from trainer.settings import SettingsError, TrainerSettings
 
 REJOIN_PAUSE_SECONDS = 1.0
 WRONG_COMMAND_LINE = 2  # argparse's, in every launcher
+ORDINARY_FAILURE = 1  # which is tried again
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FINAL = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG}
+)
+"""What another try meets again; storage that is gone or does not answer may come back."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         return _refuse(str(error), exit_codes.CONFIG)
     if problem := why_not_writable(settings.run_directory):
-        return _refuse(problem, exit_codes.CANNOT_WRITE)
+        return _refuse(*problem)
 
     index = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     events = EventLog(settings.run_directory, pod=index)
@@ -130,18 +138,28 @@ def exit_code_for(launcher_code: int, *, was_stopped: bool) -> int:
     return 128 - launcher_code if launcher_code < 0 else launcher_code
 
 
-def why_not_writable(directory: Path) -> str | None:
-    """One line on why nothing can be written in ``directory``, or None; creates it."""
+def why_not_writable(directory: Path, *, make: bool = True) -> tuple[str, int] | None:
+    """One line on why nothing can be written in ``directory``, and the exit code; or None.
+
+    A full disk is no reason: it costs saves, not training, until there is room again.
+
+    Args:
+        make: Make it where it is not there. Not within a pod in which it was there before:
+            it may be a mount point that lost its file system.
+    """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        if make:
+            directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory) as probe:
             probe.write(b"probe")
     except OSError as error:
+        if error.errno in _FULL:
+            return None
         return (
             f"run_directory {directory}: cannot be written ({error.strerror}); "
             "is the volume mounted, and does user "
             f"{os.getuid()} own the folder?"
-        )
+        ), exit_codes.CANNOT_WRITE if error.errno in _FINAL else ORDINARY_FAILURE
     return None
 
 

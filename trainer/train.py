@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainer import exit_codes
-from trainer.entry import why_not_writable
+from trainer.entry import ORDINARY_FAILURE, why_not_writable
 from trainer.errors import CannotTrain
 from trainer.events import EventLog
 from trainer.settings import SettingsError, TrainerSettings
@@ -46,8 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             "`python -m workloads rehearse`",
             exit_codes.USAGE,
         )
-    if problem := why_not_writable(settings.run_directory):
-        return _refuse(problem, exit_codes.CANNOT_WRITE)
+    is_first_try = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+    if problem := why_not_writable(settings.run_directory, make=is_first_try):
+        return _refuse(*problem)
     exit_codes.note_worker_started()
     rank = int(os.environ["RANK"])
     _log_to_stderr(rank)
@@ -184,7 +185,8 @@ def _change(text: str) -> tuple[str, Any]:
 
 
 def _refuse(message: str, code: int) -> int:
-    exit_codes.leave_final_word(code, message)
+    if code != ORDINARY_FAILURE:
+        exit_codes.leave_final_word(code, message)
     sys.stderr.write(f"steadfast: {message}\n")
     return code
 

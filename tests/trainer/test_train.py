@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from trainer import exit_codes
 from trainer.train import main
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +130,17 @@ def test_a_run_folder_that_cannot_be_written_is_refused(
     code, line = refusal(capsys, settings)
     assert code == 73
     assert "cannot be written (File exists)" in line
+
+
+def test_a_restart_whose_run_folder_vanished_is_tried_again_and_makes_none(
+    settings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert main(["--settings", str(settings)]) == 1
+    assert "cannot be written (No such file or directory)" in capsys.readouterr().err
+    assert not (settings.parent / "run").exists()
+    assert exit_codes.read_final_word() is None
 
 
 def test_a_change_without_a_value_is_a_mistake_of_usage(
