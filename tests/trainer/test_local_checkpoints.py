@@ -21,6 +21,7 @@ from tests.trainer.checkpoints import (
     warnings_at_restore,
 )
 from tests.trainer.ranks import Crew, background_worker, kill, once_done, pid_of
+from trainer.checkpoint import layout
 from trainer.checkpoint.layout import ShardFormat, committed
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
@@ -48,14 +49,22 @@ def test_a_run_goes_on_in_another_mode_from_either_format(crew: Crew, tmp_path: 
     assert crew.call(restore, local) == [(20, True)] * 2
 
 
-def test_another_world_size_is_refused_with_what_to_do(
-    crew: Crew, tmp_path: Path, mesh: DeviceMesh
+def test_another_world_size_is_refused_unread_with_what_to_do(
+    crew: Crew, tmp_path: Path, mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_for(tmp_path, MODE)
     crew.call(save, settings, 10)
     alone = Job(rank=0, world_size=1, device=torch.device("cpu"), mesh=mesh)
+
+    def read(*_: object) -> str:
+        pytest.fail("files were read that nobody can use")
+
+    monkeypatch.setattr(layout, "what_is_damaged", read)
     words = refusal(alone, settings)
+    back = settings_for(tmp_path, MODE, checkpoint={"resume_step": 20})
+    listing = refusal(alone, back)
     background_worker().kill()
+    assert "step 10 of attempt 1 (for 2 ranks alone, not verified)" in listing
     assert "saved by 2 ranks as local shards" in words
     assert "1 run now; restart with 2 ranks" in words
     assert "checkpoint.mode=async" in words

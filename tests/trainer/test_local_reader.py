@@ -23,16 +23,16 @@ def saved() -> dict[str, Any]:
     return {"a": torch.ones(2, 3), "b": torch.ones(0, 3), "c": torch.tensor(7)}
 
 
-def answer(folder: Path, content: object, *, world_size: int = 1) -> tuple[str | None, list[Any]]:
+def answer(folder: Path, content: object) -> tuple[str | None, list[Any]]:
     """What the reader says of a file with ``content``, and the values that it leaves."""
     torch.save(content, folder / FILE)
-    return read(folder, world_size=world_size)
+    return read(folder)
 
 
-def read(folder: Path, *, world_size: int = 1) -> tuple[str | None, list[Any]]:
+def read(folder: Path) -> tuple[str | None, list[Any]]:
     checkpoint = checkpoint_at(folder, [record_file(folder / FILE)], world_size=1)
     tensors = live()
-    problem = local_reader.read(checkpoint, tensors, 0, world_size)
+    problem = local_reader.read(checkpoint, tensors, 0)
     return problem, [tensor.tolist() for tensor in tensors.values()]
 
 
@@ -44,13 +44,13 @@ def test_values_are_read_in_place_whatever_their_shape(tmp_path: Path) -> None:
 
 
 def test_another_world_size_is_refused_with_both_numbers_and_what_to_do(tmp_path: Path) -> None:
-    problem, values = answer(tmp_path, saved(), world_size=4)
-    assert problem == (
+    record = checkpoint_at(tmp_path, [], world_size=1).record
+    assert local_reader.why_other_ranks(record, 1) is None
+    assert local_reader.why_other_ranks(record, 4) == (
         "saved by 1 rank as local shards, which only 1 rank can read, and 4 run now; restart "
         "with 1 rank, or do so once with checkpoint.mode=async, whose next checkpoint any "
         "number of ranks can read"
     )
-    assert values == UNTOUCHED
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ def test_a_file_cut_short_is_refused_in_one_line(size: int, tmp_path: Path) -> N
 def test_a_file_that_the_record_does_not_answer_for_is_not_read(tmp_path: Path) -> None:
     torch.save(saved(), tmp_path / FILE)
     checkpoint = checkpoint_at(tmp_path, [], world_size=1)
-    problem = local_reader.read(checkpoint, live(), 0, 1)
+    problem = local_reader.read(checkpoint, live(), 0)
     assert problem == f"{FILE} is not in the commit record"

@@ -11,26 +11,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.checkpoint.layout import Checkpoint
+from trainer.checkpoint.layout import Checkpoint, CommitRecord, ShardFormat
 from trainer.checkpoint.local_writer import shard_name
 from trainer.state import local_shard
 
 
-def read(
-    checkpoint: Checkpoint, tensors: dict[str, Tensor], rank: int, world_size: int
-) -> str | None:
+def why_other_ranks(record: CommitRecord, world_size: int) -> str | None:
+    """Why ``world_size`` ranks cannot read what ``record`` is of, or None; reads nothing."""
+    if record.format is not ShardFormat.LOCAL_SHARDS or record.world_size == world_size:
+        return None
+    saved_by = _ranks(record.world_size)
+    return (
+        f"saved by {saved_by} as local shards, which only {saved_by} can read, and "
+        f"{world_size} run now; restart with {saved_by}, or do so once with "
+        "checkpoint.mode=async, whose next checkpoint any number of ranks can read"
+    )
+
+
+def read(checkpoint: Checkpoint, tensors: dict[str, Tensor], rank: int) -> str | None:
     """Fill ``tensors`` from this rank's file; None, or in words why not.
 
-    The caller has verified the checksums. Where it says why not, ``tensors`` are as
-    they were, on this rank alone: the ranks must still agree.
+    The caller has verified the checksums, and that as many ranks read as saved. Where it
+    says why not, ``tensors`` are as they were, on this rank alone: the ranks must still agree.
     """
-    if checkpoint.record.world_size != world_size:
-        saved_by = _ranks(checkpoint.record.world_size)
-        return (
-            f"saved by {saved_by} as local shards, which only {saved_by} can read, and "
-            f"{world_size} run now; restart with {saved_by}, or do so once with "
-            "checkpoint.mode=async, whose next checkpoint any number of ranks can read"
-        )
     name = shard_name(rank)
     if name not in {file.name for file in checkpoint.record.files}:
         return f"{name} is not in the commit record"

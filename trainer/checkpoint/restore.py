@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from trainer.checkpoint import layout, local_reader
+from trainer.checkpoint.evidence import last_committed_step
 from trainer.checkpoint.fingerprint import difference
 from trainer.checkpoint.layout import Checkpoint, ShardFormat
 from trainer.checkpoint.metadata import TensorReader
@@ -59,7 +60,10 @@ class Restorer:
         for reason in reasons:
             logger.warning("Passed over checkpoint %s", reason)
         for checkpoint in in_turn(found, run=self.run, resume_step=self.resume_step):
-            problem = self._why_unusable(checkpoint) or self._read(checkpoint, tensors)
+            problem = self._why_unusable(checkpoint)
+            if problem is None:
+                self._refuse_other_ranks(checkpoint)
+                problem = self._damage(checkpoint) or self._read(checkpoint, tensors)
             if problem is None:
                 return checkpoint.record.step
             reasons.append(f"{checkpoint.path.name}: {problem}")
@@ -71,22 +75,38 @@ class Restorer:
                 f"{self.root}: no checkpoint can be restored ({'; '.join(reasons)}); repair or "
                 "move this folder away, or give the run a new id to start over"
             )
+        self._refuse_what_was_lost()
         if self.job.rank == 0 and layout.newest_attempt(self.root):
             logger.warning("%s holds saves, none of them committed; starting over", self.root)
         return 0
 
+    def _refuse_what_was_lost(self) -> None:
+        """A run without checkpoints that had some must not begin again unawares."""
+        directory = self.root.parent
+        step = self._from_storage(lambda: last_committed_step(directory), otherwise=None)
+        if step is not None:
+            raise NothingToRestore(
+                f"{self.root}: holds no checkpoint, and {directory / 'events'} say that step "
+                f"{step} was committed; bring the folder back, or give the run a new id to "
+                "start over"
+            )
+
     def _found(self) -> tuple[list[Checkpoint], list[str]]:
         """What rank 0 finds, so that a file system that shows ranks different things is no harm."""
         nothing: tuple[list[Checkpoint], list[str]] = ([], [])
+        return self._from_storage(lambda: layout.examine(self.root), otherwise=nothing)
+
+    def _from_storage(self, ask: Callable[[], T], *, otherwise: T) -> T:
+        """What rank 0 is answered, on every rank, or ``OSError`` on every rank. Collective."""
         is_asked = self.job.rank == 0
-        answer, failure = _attempt(lambda: layout.examine(self.root) if is_asked else nothing)
-        answer, failure = self.job.from_rank_zero((answer, failure))
-        if answer is None:
+        told = _attempt(lambda: ask() if is_asked else otherwise)
+        answer, failure = self.job.from_rank_zero(told)
+        if failure:
             raise OSError(failure)
-        return answer
+        return cast(T, answer)
 
     def _why_unusable(self, checkpoint: Checkpoint) -> str | None:
-        """What all ranks together find wrong with it. Collective: each reads its share."""
+        """Why this run cannot go on from it, whatever is in its files."""
         record = checkpoint.record
         if record.run != self.run and self.resume_step is None:
             return (
@@ -94,7 +114,16 @@ class Restorer:
             )
         if record.fingerprint != self.fingerprint:
             return "its settings differ: " + difference(record.fingerprint, self.fingerprint)
-        share = record.files[self.job.rank :: self.job.world_size]
+        return None
+
+    def _refuse_other_ranks(self, checkpoint: Checkpoint) -> None:
+        """Before a byte is read, and for good: the one before it would cost steps for nothing."""
+        if problem := local_reader.why_other_ranks(checkpoint.record, self.job.world_size):
+            raise NothingToRestore(f"{checkpoint.path}: {problem}")
+
+    def _damage(self, checkpoint: Checkpoint) -> str | None:
+        """What all ranks together find wrong with its files. Collective: each reads its share."""
+        share = checkpoint.record.files[self.job.rank :: self.job.world_size]
         damage, failure = _attempt(lambda: layout.what_is_damaged(checkpoint, share))
         told = self._gather((damage, failure))
         if failures := [text for _, text in told if text]:
@@ -103,31 +132,21 @@ class Restorer:
 
     def _read(self, checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> str | None:
         """Read it into ``tensors``; what went wrong on any rank, in words, or None."""
-        record = checkpoint.record
-        if record.format is ShardFormat.DCP:
+        if checkpoint.record.format is ShardFormat.DCP:
             problem = _read_dcp(checkpoint, tensors)
         else:
-            problem = local_reader.read(checkpoint, tensors, self.job.rank, self.job.world_size)
-        problem = next((text for text in self._gather(problem) if text), None)
-        if problem and self._needs_other_ranks(checkpoint):
-            # It is whole: the one before would cost steps that nobody has to lose.
-            raise NothingToRestore(f"{checkpoint.path}: {problem}")
-        return problem
-
-    def _needs_other_ranks(self, checkpoint: Checkpoint) -> bool:
-        record = checkpoint.record
-        return (
-            record.format is ShardFormat.LOCAL_SHARDS and record.world_size != self.job.world_size
-        )
+            problem = local_reader.read(checkpoint, tensors, self.job.rank)
+        return next((text for text in self._gather(problem) if text), None)
 
     def _refusal(self, found: list[Checkpoint], damaged: list[str]) -> str:
         known = dict(reason.split(": ", 1) for reason in damaged)
         lines = []
         for checkpoint in found:
             name, record = checkpoint.path.name, checkpoint.record
-            state = known.pop(name, None) or self._why_unusable(checkpoint) or "valid"
-            if state == "valid" and self._needs_other_ranks(checkpoint):
-                state = f"valid, for {record.world_size} ranks alone"
+            state = known.pop(name, None) or self._why_unusable(checkpoint)
+            if state is None and local_reader.why_other_ranks(record, self.job.world_size):
+                state = f"for {record.world_size} ranks alone, not verified"
+            state = state or self._damage(checkpoint) or "valid"
             lines.append(f"step {record.step} of attempt {record.attempt} ({state})")
         lines += [f"{name} ({reason})" for name, reason in known.items()]
         return (
