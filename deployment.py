@@ -119,10 +119,10 @@ class Deployment(InfraSettings):
         except ValidationError as error:
             raise ValueError(_in_run(run_name, error)) from error
         world_size = run.num_nodes * self.nodes_of(run_name).hardware.workers_per_node
-        if settings.data.global_batch_size % world_size:
+        if settings.data.global_batch_size < world_size:  # ranks' parts may differ, not be empty
             raise ValueError(
                 f"runs.{run_name}: data.global_batch_size {settings.data.global_batch_size} "
-                f"cannot be split over {world_size} ranks; take a multiple of {world_size}"
+                f"leaves some of {world_size} ranks without a sequence; take at least {world_size}"
             )
         if settings.recovery.layer is RecoveryLayer.NONE and settings.faults.count:
             raise ValueError(

@@ -52,6 +52,12 @@ def test_a_new_id_gives_the_run_a_folder_of_its_own() -> None:
     assert trainer.run_directory == Path("/fsx/runs/in-job-2")
 
 
+def test_a_batch_need_not_be_a_multiple_of_the_ranks() -> None:
+    values = with_value("trainer/data/global_batch_size", 17)
+    trainer = Deployment.model_validate(values).trainer_settings("in-job")  # on 16 ranks
+    assert trainer.data.global_batch_size == 17
+
+
 @pytest.mark.parametrize(
     ("dotted", "value", "expected"),
     [
@@ -77,7 +83,7 @@ def test_a_new_id_gives_the_run_a_folder_of_its_own() -> None:
         ("second_zone", "us-east-1a", "the control plane needs two different zones"),
         ("storage/size_gib", 1300, "1300 GiB is not sold; take 1200 or a multiple of 2400"),
         ("trainer/checkpoint/intervall_steps", 5, "did you mean 'interval_steps'?"),
-        ("trainer/data/global_batch_size", 20, "take a multiple of 16"),
+        ("trainer/data/global_batch_size", 15, "without a sequence; take at least 16"),
         ("trainer/device", "cpu", "device cannot be chosen"),
         ("runs", {}, "runs: dictionary should have at least 1 item"),
         ("runs/In Job", {"num_nodes": 1}, "runs.In Job.[key]: string should match pattern"),
