@@ -11,12 +11,13 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer import exit_codes
-from trainer.checkpoint import layout
+from trainer.checkpoint import layout, survey
 from trainer.checkpoint.layout import Checkpoint, sync_folder
 from trainer.checkpoint.survey import NoCheckpoints, NothingValid, choose, gib
 
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except OSError as error:
         where = error.filename or arguments.out
-        _say(f"{where}: {error.strerror}; nothing was exported")
+        _say(f"{where}: {error.strerror or error}; nothing was exported")
         return 1
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
@@ -66,10 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def refuse_occupied(out: Path) -> None:
     """Raise WrongArguments unless ``out`` can become a new folder."""
-    if out.is_dir() and not any(out.iterdir()):
-        return
-    if out.exists() or out.is_symlink():
+    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise WrongArguments(f"--out {out}: exists and is no empty folder; give a new one")
+    if out.is_mount():  # which no folder can be renamed to
+        raise WrongArguments(f"--out {out}: is a mount point; give a new folder in it")
 
 
 def export(checkpoint: Checkpoint, out: Path, dtype_name: str) -> int:
@@ -94,21 +95,34 @@ def export(checkpoint: Checkpoint, out: Path, dtype_name: str) -> int:
         size = size_bytes(shapes, dtype)
         out.parent.mkdir(parents=True, exist_ok=True)
         _refuse_too_little_space(out.parent, size)
-        partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
-        partial.mkdir()
-        try:
-            limit = weights_writer.LARGEST_FILE_BYTES
-            files = plan_files(shapes, dtype, limit_bytes=limit)
-            write_weights(partial, files, shapes, dtype, lambda n: stored.pieces(_PREFIX + n))
-            _write_configs(partial, config)
-            sync_folder(partial)
-            partial.rename(out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        sync_folder(out.parent)
+        files = plan_files(shapes, dtype, limit_bytes=weights_writer.LARGEST_FILE_BYTES)
+        with _whole_or_not_at_all(out) as folder:
+            write_weights(
+                folder,
+                files,
+                shapes,
+                dtype,
+                lambda name: stored.pieces(_PREFIX + name),
+                begin=_announce,
+            )
+            _write_configs(folder, config)
     except UnreadableTensors as error:
         raise CannotExport(str(error)) from error
     return size
+
+
+@contextmanager
+def _whole_or_not_at_all(out: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes ``out`` once all of it is durable."""
+    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
+    partial.mkdir()
+    try:
+        yield partial
+        sync_folder(partial)
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    sync_folder(out.parent)
 
 
 def model_config(
@@ -174,6 +188,11 @@ def _write_configs(folder: Path, config: Any) -> None:
 
     config.save_pretrained(folder)
     GenerationConfig.from_model_config(config).save_pretrained(folder)
+
+
+def _announce(name: str, size: int) -> None:
+    if size >= survey.LONG_BYTES:
+        _say(f"writing {name} ({gib(size)} GiB)")
 
 
 def _say(line: str) -> None:

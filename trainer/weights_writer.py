@@ -57,15 +57,21 @@ def write_weights(
     shapes: Shapes,
     dtype: torch.dtype,
     pieces: Callable[[str], Iterable[Tensor]],
+    *,
+    begin: Callable[[str, int], None],
 ) -> None:
     """Write ``files`` into ``folder``, and their index where they are several.
+
+    ``begin`` is told the name and the bytes of a file before it is written.
 
     Raises:
         ValueError: the pieces of a tensor are not as many values as its shape has.
     """
     files = tuple(files)
     for file in files:
-        _write_file(folder / file.name, {n: shapes[n] for n in file.tensors}, dtype, pieces)
+        own = {name: shapes[name] for name in file.tensors}
+        begin(file.name, size_bytes(own, dtype))
+        _write_file(folder / file.name, own, dtype, pieces)
     if len(files) > 1:
         index = {
             "metadata": {"total_size": size_bytes(shapes, dtype)},
@@ -98,6 +104,7 @@ def _write_file(
                 values = piece.to(dtype).contiguous().reshape(-1)
                 missing -= values.numel()
                 _write_all(file.fileno(), values.view(torch.uint8).numpy())
+                del piece, values  # before the next one is read
             if missing:
                 raise ValueError(f"{name} has {prod(shape) - missing} of {prod(shape)} values")
         os.fsync(file.fileno())

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from tests.trainer.stored import flip_a_bit, parameters, store
+from trainer import weights_writer
 from trainer.checkpoint.layout import folder_name
 from trainer.export import main
 
@@ -65,6 +67,37 @@ def test_an_occupied_out_is_refused_and_left_alone(
     file = tmp_path / "file"
     file.touch()
     assert "is no empty folder" in refusal(capsys, 2, str(checkpoint), "--out", str(file))
+
+
+def test_an_out_that_no_folder_can_be_renamed_to_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = store(tmp_path / "run", parameters())
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "link").symlink_to(empty)
+    message = refusal(capsys, 2, str(checkpoint), "--out", str(tmp_path / "link"))
+    assert "is no empty folder" in message
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == empty)  # a container's volume
+    message = refusal(capsys, 2, str(checkpoint), "--out", str(empty))
+    assert "is a mount point; give a new folder in it" in message
+
+
+def test_a_checkpoint_that_is_deleted_meanwhile_is_one_line_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = store(tmp_path / "run", parameters())
+    write_all = weights_writer._write_all
+
+    def deleting(descriptor: int, content: object) -> None:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        write_all(descriptor, content)
+
+    monkeypatch.setattr(weights_writer, "_write_all", deleting)
+    out = tmp_path / "there" / "out"
+    message = refusal(capsys, 1, str(checkpoint), "--out", str(out))
+    assert "__0_0.distcp: No such file or directory; nothing was exported" in message
+    assert not list(out.parent.iterdir())
 
 
 def test_a_disk_that_fills_is_one_line_and_leaves_nothing(

@@ -124,7 +124,7 @@ def test_a_checkpoint_that_retention_deletes_meanwhile_is_left_out(
 ) -> None:
     save(run, 10)
     doomed = save(run, 20)
-    monkeypatch.setattr(survey_module, "_LONG_BYTES", 1)
+    monkeypatch.setattr(survey_module, "LONG_BYTES", 1)
 
     def delete(line: str) -> None:
         if doomed.name in line:
@@ -140,7 +140,7 @@ def test_long_files_are_announced_on_stderr(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(run, 10)
-    monkeypatch.setattr(survey_module, "_LONG_BYTES", 1000)
+    monkeypatch.setattr(survey_module, "LONG_BYTES", 1000)
     main([str(run), "--json"])
     out, err = capsys.readouterr()
     assert json.loads(out)
@@ -172,6 +172,13 @@ def test_a_run_that_has_saved_nothing_has_no_valid_checkpoint(
     assert capsys.readouterr().out == (
         f"There is nothing in {run}/checkpoints that a restore could take.\n"
     )
+
+
+def test_one_checkpoint_is_refused_with_where_to_look(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(save(run, 10))]) == 2
+    assert capsys.readouterr().err.endswith("is one checkpoint; give its run's folder\n")
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ class DcpTensors:
                 )
             rows += sum(chunk.sizes[:1])
             yield piece
+            del piece  # before the next one is read
 
     def _read(self, name: str, chunk: ChunkStorageMetadata) -> Tensor:
         stored = (self._metadata.storage_data or {}).get(MetadataIndex(name, chunk.offsets))

@@ -15,8 +15,8 @@ CHECKPOINTS = "checkpoints"
 UNCOMMITTED = "has no commit record: a save that is in flight, or never finished"
 TORN = f"its {COMMIT_RECORD} is torn or not from this trainer"
 
-_LONG_BYTES = 256 << 20
-"""Files from this size on are announced before they are read: a second or more each."""
+LONG_BYTES = 256 << 20
+"""Files from this size on are announced before they are read or written: a second or more."""
 
 Say = Callable[[str], None]
 """Takes a line for people who wait."""
@@ -56,6 +56,8 @@ def checkpoints_folder(path: Path) -> Path:
         raise NoCheckpoints(f"{path}: no such folder; give a run's folder")
     if (path / CHECKPOINTS).is_dir():
         return path / CHECKPOINTS
+    if (path / COMMIT_RECORD).exists():
+        raise NoCheckpoints(f"{path}: is one checkpoint; give its run's folder")
     if path.resolve().name == CHECKPOINTS or any(path.glob(f"*/{COMMIT_RECORD}")):
         return path
     raise NoCheckpoints(
@@ -131,7 +133,7 @@ def why_invalid(checkpoint: Checkpoint, *, quick: bool, say: Say) -> str:
                 if size != file.size_bytes:
                     return f"{file.name} has {size} of {file.size_bytes} bytes"
                 continue
-            if file.size_bytes >= _LONG_BYTES:
+            if file.size_bytes >= LONG_BYTES:
                 where = f"{checkpoint.path.name}/{file.name}"
                 say(f"checking {where} ({gib(file.size_bytes)} GiB)")
             if problem := what_is_damaged(checkpoint, [file]):
