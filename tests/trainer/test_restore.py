@@ -73,6 +73,7 @@ def saves(job: Job, settings: TrainerSettings, attempt: int, *steps: int) -> Non
         for step in steps:
             parts.save(job, step)
             parts.checkpointer.wait()
+        parts.checkpointer.wait_for_deletions()
 
 
 def at(settings: TrainerSettings, step: int, attempt: int = 1) -> Path:
