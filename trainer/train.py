@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +23,7 @@ from trainer import exit_codes
 from trainer.entry import ORDINARY_FAILURE, why_not_writable
 from trainer.errors import CannotTrain
 from trainer.events import EventLog
+from trainer.schedule import what_changed
 from trainer.settings import SettingsError, TrainerSettings
 
 if TYPE_CHECKING:
@@ -132,6 +134,9 @@ def _process_start() -> dict[str, float]:
 def _keep_settings(settings: TrainerSettings) -> None:
     """Leave the settings beside the events, for whoever reads the run."""
     path = settings.run_directory / "settings.json"
+    with suppress(SettingsError):  # none yet, or of another version
+        if changed := what_changed(TrainerSettings.from_file(path), settings):
+            logger.warning("The next step follows another schedule: %s", changed)
     temporary = path.with_suffix(f".{os.getpid()}")
     try:
         temporary.write_text(json.dumps(settings.model_dump(mode="json"), indent=2) + "\n")

@@ -17,11 +17,9 @@ from tests.trainer.ranks import Crew, trainer_settings
 from trainer.distributed import Job
 from trainer.model import build_model
 from trainer.optimization import (
-    NonFiniteStep,
     Optimization,
     adamw,
     clip_gradients,
-    refuse_non_finite,
 )
 from trainer.settings import ModelPreset, ModelSettings, OptimizerSettings, TrainerSettings
 from trainer.state import TrainState, local_shard
@@ -135,15 +133,19 @@ class Reductions(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def step_of_table(job: Job, settings: TrainerSettings) -> tuple[float, int]:
-    """This rank's share of the loss, and how often gradients were reduced."""
-    # Three labels of ln 2 on rank 0; on rank 1 one of ln 4, and five places of padding.
-    tokens = torch.tensor([[0, 0, 0, 0], [1, 3, 3, 3], [3, 3, 3, 3]])
+# Three labels of ln 2 on rank 0; on rank 1 one of ln 4, and five places of padding.
+TOKENS = [[0, 0, 0, 0], [1, 3, 3, 3], [3, 3, 3, 3]]
+
+
+def step_of_table(
+    job: Job, settings: TrainerSettings, tokens: list[list[int]]
+) -> tuple[float, int, Any]:
+    """This rank's share of the loss, how often gradients were reduced, and the gradient."""
     model: Any = fully_shard(Table(), mesh=job.mesh)
     optimization = optimization_of(model, job, settings, 3)
     with Reductions() as reductions:
-        loss = optimization.backward(part_of(job, tokens))
-    return loss.item(), reductions.count
+        loss = optimization.backward(part_of(job, torch.tensor(tokens)))
+    return loss.item(), reductions.count, model.rows.weight.grad.full_tensor().tolist()
 
 
 @pytest.mark.distributed
@@ -151,15 +153,28 @@ def step_of_table(job: Job, settings: TrainerSettings) -> tuple[float, int]:
 def test_every_label_weighs_the_same_wherever_it_is(
     micro: int | None, crew: Crew, tmp_path: Any
 ) -> None:
-    results = crew.call(step_of_table, settings_of(tmp_path, batch=3, micro=micro))
+    results = crew.call(step_of_table, settings_of(tmp_path, batch=3, micro=micro), TOKENS)
     # 3 ln 2 / 4 and ln 4 / 4; the mean of the ranks' means would be 1.5 ln 2.
-    assert [share for share, _ in results] == pytest.approx([0.75 * math.log(2), 0.5 * math.log(2)])
+    assert [share for share, *_ in results] == pytest.approx(
+        [0.75 * math.log(2), 0.5 * math.log(2)]
+    )
+
+
+@pytest.mark.distributed
+def test_a_rank_without_labels_takes_part_and_adds_nothing(crew: Crew, tmp_path: Any) -> None:
+    tokens = [[0, 0, 0, 0], [3, 3, 3, 3]]
+    results = crew.call(step_of_table, settings_of(tmp_path, batch=2), tokens)
+    assert [share for share, *_ in results] == pytest.approx([math.log(2), 0])
+    gradient = results[0][2]
+    # Half for each of two tokens, less one for the right one.
+    assert gradient[0] == pytest.approx([-0.5, 0.5, 0, 0])
+    assert not any(map(any, gradient[1:]))
 
 
 @pytest.mark.distributed
 def test_gradients_are_reduced_once_a_step(crew: Crew, tmp_path: Any) -> None:
-    results = crew.call(step_of_table, settings_of(tmp_path, batch=3, micro=1))
-    assert [count for _, count in results] == [1, 1]
+    results = crew.call(step_of_table, settings_of(tmp_path, batch=3, micro=1), TOKENS)
+    assert [count for _, count, _ in results] == [1, 1]
 
 
 class Weights(nn.Module):
@@ -227,13 +242,3 @@ def test_an_update_moves_by_the_rate_of_its_step(mesh: DeviceMesh, tmp_path: Any
     assert local_shard(model.two).tolist() == [[pytest.approx(0.9)]] * 2
     assert local_shard(model.one).tolist() == [pytest.approx(1.1)]
     assert model.two.grad is None
-
-
-@pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (2.5, math.inf)])
-def test_a_step_that_leaves_no_numbers_is_refused(loss: float, norm: float) -> None:
-    with pytest.raises(NonFiniteStep, match=f"step 7 has loss {loss} and gradient norm {norm}"):
-        refuse_non_finite(7, loss=loss, gradient_norm=norm)
-
-
-def test_a_step_of_numbers_is_accepted() -> None:
-    refuse_non_finite(7, loss=2.5, gradient_norm=1.0)

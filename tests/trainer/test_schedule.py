@@ -2,10 +2,12 @@
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from trainer.schedule import learning_rate
+from tests.trainer.ranks import trainer_settings
+from trainer.schedule import learning_rate, what_changed
 from trainer.settings import OptimizerSettings
 
 SETTINGS = OptimizerSettings(learning_rate=1.0, warmup_steps=10, final_learning_rate_fraction=0.2)
@@ -41,3 +43,13 @@ def test_a_run_without_warm_up_starts_near_the_peak() -> None:
 def test_a_step_outside_the_run_is_refused(step: int) -> None:
     with pytest.raises(ValueError, match=f"step {step} is not between 1 and max_steps 110"):
         rate(step)
+
+
+def test_what_bends_the_schedule_of_a_run_that_goes_on_is_told(tmp_path: Path) -> None:
+    before = trainer_settings(tmp_path)
+    assert what_changed(before, trainer_settings(tmp_path, data={"seed": 1})) == ""
+    now = trainer_settings(tmp_path, optimizer={"warmup_steps": 5})
+    now = now.model_copy(update={"max_steps": 200})
+    assert what_changed(before, now) == (
+        "max_steps 100 is now 200, optimizer.warmup_steps 0 is now 5"
+    )

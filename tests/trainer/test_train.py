@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.ranks import trainer_settings
 from trainer import exit_codes
-from trainer.train import main
+from trainer.train import _keep_settings, main
 
 ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, Any] = {
@@ -197,3 +198,14 @@ def test_a_step_that_was_never_saved_is_refused_with_what_was(settings: Path) ->
     assert done.returncode == 78
     assert "checkpoint.resume_step 7: " in done.stderr.splitlines()[-1]
     assert "step 10 of attempt 1 (valid), step 5 of attempt 1 (valid)" in done.stderr
+
+
+def test_a_run_that_goes_on_with_another_schedule_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    longer = trainer_settings(tmp_path).model_copy(update={"max_steps": 200})
+    for settings in (trainer_settings(tmp_path), longer, longer):
+        _keep_settings(settings)
+    assert [record.getMessage() for record in caplog.records] == [
+        "The next step follows another schedule: max_steps 100 is now 200"
+    ]
