@@ -15,8 +15,7 @@ def claim_attempt(run_directory: Path) -> int:
     """
     folder = run_directory / "attempts"
     folder.mkdir(exist_ok=True)
-    numbers = (int(path.name) for path in folder.iterdir() if path.name.isdecimal())
-    taken = max([*numbers, newest_attempt(run_directory / "checkpoints")])
+    taken = max(newest_claim(run_directory), newest_attempt(run_directory / "checkpoints"))
     for number in itertools.count(taken + 1):
         try:
             os.close(os.open(folder / str(number), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
@@ -24,3 +23,15 @@ def claim_attempt(run_directory: Path) -> int:
             continue
         return number
     raise AssertionError("unreachable")
+
+
+def newest_claim(run_directory: Path) -> int:
+    """The highest number claimed, by which an attempt sees that it was replaced; 0 without any.
+
+    Raises:
+        OSError: the storage fails to answer.
+    """
+    folder = run_directory / "attempts"
+    if not folder.is_dir():
+        return 0
+    return max((int(path.name) for path in folder.iterdir() if path.name.isdecimal()), default=0)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from trainer.checkpoint import layout, retention
+from trainer.checkpoint.deletions import delete
 from trainer.checkpoint.layout import Checkpoint, CommitRecord, ShardFormat
 
 RUN = "a-run"
@@ -40,8 +41,14 @@ def flip_bit(path: Path, bit: int) -> None:
     path.write_bytes(content)
 
 
-def clean_up(root: Path, *, keep_latest: int, attempt: int) -> None:
+def clean_up(root: Path, *, keep_latest: int, attempt: int, restored: Path | None = None) -> None:
     """Delete what retention does not keep, as a run does beside its steps."""
-    found = retention.superfluous(root, run=RUN, keep_latest=keep_latest, attempt=attempt)
-    for folder in found:
-        retention.delete(folder)
+    found = retention.find(root)
+    last = max(save.order for save in found if save.run == RUN and save.attempt <= attempt)
+    for folder in [
+        *retention.superfluous(
+            found, run=RUN, keep_latest=keep_latest, attempt=attempt, restored=restored
+        ),
+        *retention.debris(found, before=last),
+    ]:
+        delete(folder)

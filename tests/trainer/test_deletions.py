@@ -18,9 +18,10 @@ from tests.trainer.checkpoints import (
 )
 from tests.trainer.ranks import Crew
 from tests.trainer.saved_folders import commit
-from trainer.checkpoint import layout, retention
+from trainer.checkpoint import deletions as its_module
+from trainer.checkpoint import layout
+from trainer.checkpoint.deletions import Deletions, delete
 from trainer.checkpoint.layout import folder_name
-from trainer.checkpoint.retention import Deletions
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
 
@@ -89,7 +90,7 @@ def test_an_attempt_that_ends_leaves_the_files_that_are_not_deleted_yet(tmp_path
 def test_storage_that_does_not_answer_holds_the_end_of_an_attempt_for_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(retention, "_FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(its_module, "_FAREWELL_SECONDS", 0.01)
     deletions = Deletions()
     with storage_that_hangs():
         deletions.add([commit(tmp_path, step=10)])
@@ -182,6 +183,6 @@ def test_what_an_attempt_left_half_deleted_goes_at_the_next_commit(
 ) -> None:
     settings = settings_for(tmp_path, checkpoint={"keep_latest": 1})
     half = commit(tmp_path / "checkpoints", step=5, attempt=0)
-    retention.delete(half, should_stop=lambda: True)
+    delete(half, should_stop=lambda: True)
     crew.call(save, settings, 10)
     assert not half.exists()

@@ -15,7 +15,7 @@ from tests.trainer.checkpoints import (
     settings_for,
 )
 from tests.trainer.ranks import Crew
-from trainer.checkpoint import layout, retention
+from trainer.checkpoint import deletions, layout
 from trainer.checkpoint.layout import folder_name
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
@@ -143,15 +143,15 @@ def commit_though_old_ones_cannot_go(job: Job, settings: TrainerSettings) -> lis
     def refuse(_: Path) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    real, retention.sync_folder = retention.sync_folder, refuse
     logging.getLogger("trainer").addHandler(messages)
     try:
-        for step in (10, 20):
-            parts.save(job, step)
-            parts.checkpointer.wait()
-        parts.checkpointer.wait_for_deletions()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(deletions, "sync_folder", refuse)
+            for step in (10, 20):
+                parts.save(job, step)
+                parts.checkpointer.wait()
+            parts.checkpointer.wait_for_deletions()
     finally:
-        retention.sync_folder = real
         logging.getLogger("trainer").removeHandler(messages)
         parts.close()
     return messages.texts

@@ -14,6 +14,7 @@ import pytest
 
 from tests.trainer.saved_folders import SHARD, begin, commit, damage_of, flip_bit, names
 from trainer.checkpoint import layout
+from trainer.checkpoint.layout import Unusable
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,5 +142,5 @@ def test_a_record_that_says_the_impossible_is_damaged(
     record.write_text(json.dumps({"crc32": checksum, "record": fields}))
     assert layout.examine(tmp_path) == (
         [],
-        ["step-00000020-attempt-0001: COMMITTED.json is damaged"],
+        [Unusable("step-00000020-attempt-0001", "COMMITTED.json is damaged")],
     )

@@ -1,8 +1,10 @@
 """What a clean-up deletes: never what is to be kept, wherever it is cut short."""
 
 import gc
+import json
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.trainer.saved_folders import SHARD, begin, clean_up, commit, damage_of, flip_bit, names
 from trainer.checkpoint import layout, retention
+from trainer.checkpoint.deletions import delete
 
 
 def test_the_newest_are_kept_and_their_debris_is_not(tmp_path: Path) -> None:
@@ -26,7 +29,6 @@ def test_the_newest_are_kept_and_their_debris_is_not(tmp_path: Path) -> None:
     clean_up(tmp_path, keep_latest=2, attempt=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "step-00000060-attempt-0001",
-        "step-00000080-attempt-0002",
         "step-00000090-attempt-0002",
     ]
 
@@ -45,6 +47,76 @@ def test_a_file_with_the_name_of_a_checkpoint_is_left_alone(tmp_path: Path) -> N
     commit(tmp_path, step=40, attempt=2)
     clean_up(tmp_path, keep_latest=1, attempt=2)
     assert intruder.read_text() == "not a folder"
+
+
+def test_what_was_restored_stays_until_the_attempt_has_enough_of_its_own(tmp_path: Path) -> None:
+    restored = commit(tmp_path, step=4, attempt=1)
+    commit(tmp_path, step=6, attempt=1)  # it cannot be restored
+    newest = commit(tmp_path, step=6, attempt=2)
+    clean_up(tmp_path, keep_latest=2, attempt=2, restored=restored)
+    assert sorted(tmp_path.iterdir()) == [restored, newest]
+    flip_bit(newest / SHARD, 5)
+    assert valid(tmp_path) == {restored}
+    last = commit(tmp_path, step=8, attempt=2)
+    clean_up(tmp_path, keep_latest=2, attempt=2, restored=restored)
+    assert sorted(tmp_path.iterdir()) == [newest, last]
+
+
+def test_what_was_passed_over_stays_only_where_fewer_than_wished_for_are_better(
+    tmp_path: Path,
+) -> None:
+    first, restored, _, worse = (commit(tmp_path, step=step) for step in (1, 2, 3, 4))
+    newest = commit(tmp_path, step=3, attempt=2)
+    clean_up(tmp_path, keep_latest=4, attempt=2, restored=restored)
+    assert set(tmp_path.iterdir()) == {first, restored, worse, newest}
+    clean_up(tmp_path, keep_latest=3, attempt=2, restored=restored)
+    assert set(tmp_path.iterdir()) == {first, restored, newest}
+
+
+@pytest.mark.parametrize("spoil", ["later version", "torn", "unreadable"])
+def test_a_checkpoint_whose_record_cannot_be_read_stays(spoil: str, tmp_path: Path) -> None:
+    old = commit(tmp_path, step=20)
+    record = old / layout.COMMIT_RECORD
+    if spoil == "torn":
+        os.truncate(record, 30)
+    elif spoil == "unreadable":
+        record.unlink()
+        record.mkdir()
+    else:
+        fields = json.loads(record.read_text())["record"] | {"version": 2, "more": 1}
+        checksum = zlib.crc32(json.dumps(fields, sort_keys=True).encode())
+        record.write_text(json.dumps({"crc32": checksum, "record": fields}))
+    commit(tmp_path, step=40, attempt=2)
+    clean_up(tmp_path, keep_latest=1, attempt=2)
+    assert old.exists()
+    assert record.exists()
+
+
+def test_an_attempt_that_was_replaced_deletes_nothing_its_successor_may_need(
+    tmp_path: Path,
+) -> None:
+    for step, attempt in ((20, 1), (40, 1), (30, 2), (60, 1)):
+        commit(tmp_path, step=step, attempt=attempt)
+    begin(tmp_path, step=50, attempt=2)
+    before = sorted(tmp_path.iterdir())
+    clean_up(tmp_path, keep_latest=1, attempt=1)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_is_committed_while_the_records_are_read_is_no_debris(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(tmp_path, step=40, attempt=2)
+    late = begin(tmp_path, step=30, attempt=1)
+    real = layout.saves
+
+    def saves_as_it_commits(root: Path) -> dict[Path, tuple[int, int]]:
+        (late / layout.COMMIT_RECORD).write_text("by another process, just now")
+        return real(root)
+
+    monkeypatch.setattr(retention, "saves", saves_as_it_commits)
+    clean_up(tmp_path, keep_latest=1, attempt=2)
+    assert (late / SHARD).exists()
 
 
 @contextmanager
@@ -106,7 +178,9 @@ def test_a_clean_up_takes_neither_the_last_valid_checkpoint_nor_what_is_foreign(
         assert len(left) - 1 >= min(keep_latest, len(readable) + 1) - 1
         for save, path in paths.items():
             if save.fate == "debris":
-                assert path.exists() == (save.attempt == attempt)
+                assert not path.exists()
+            if save.fate == "torn record":
+                assert path.exists()
 
 
 class Crash(BaseException):
@@ -193,8 +267,8 @@ def test_debris_of_attempts_before_makes_room_and_nothing_else_does(tmp_path: Pa
     begin(tmp_path, step=30, attempt=1)
     kept = [commit(tmp_path, step=20, attempt=1), begin(tmp_path, step=40, attempt=2)]
     os.truncate(commit(tmp_path, step=25, attempt=1) / layout.COMMIT_RECORD, 10)
-    for folder in retention.debris(tmp_path, attempt=2):
-        retention.delete(folder)
+    for folder in retention.debris(retention.find(tmp_path), before=(2, 40)):
+        delete(folder)
     assert sorted(tmp_path.iterdir()) == sorted([*kept, tmp_path / layout.folder_name(25, 1)])
 
 
@@ -207,6 +281,6 @@ def test_a_step_of_ten_digits_is_cleaned_up_like_any_other(tmp_path: Path) -> No
 
 def test_a_deletion_that_is_told_to_stop_leaves_whole_files_and_no_record(tmp_path: Path) -> None:
     old = commit(tmp_path, step=20)
-    retention.delete(old, should_stop=lambda: True)
+    delete(old, should_stop=lambda: True)
     assert [path.name for path in old.iterdir()] == [SHARD]
     assert names(tmp_path) == []

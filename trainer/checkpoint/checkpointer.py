@@ -15,11 +15,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from trainer.checkpoint import layout
+from trainer.attempts import newest_claim
+from trainer.checkpoint import layout, retention
+from trainer.checkpoint.deletions import Deletions
 from trainer.checkpoint.fingerprint import fingerprint
 from trainer.checkpoint.layout import CommitRecord
 from trainer.checkpoint.restore import Restorer
-from trainer.checkpoint.retention import Deletions, superfluous
 from trainer.checkpoint.room import POLL_SECONDS, Room
 from trainer.checkpoint.writer import Progress, ShardWriter
 from trainer.distributed import Job, Votes
@@ -53,7 +54,7 @@ class Checkpointer:
         self._root.mkdir(exist_ok=True)
         self._fingerprint = fingerprint(settings)
         self._run = settings.run_directory.absolute().name
-        self._deletions = Deletions()
+        self._deletions = Deletions(is_newest_attempt=lambda: not self._successor())
         self._room = Room(
             self._root,
             job=job,
@@ -64,8 +65,9 @@ class Checkpointer:
         self._saving: Path | None = None
         self._step = 0
         self._begun_at = 0.0
+        self._restored: Path | None = None
         self.committed_step = 0
-        """The newest step that this attempt has committed; the same on every rank."""
+        """The newest step that this attempt has committed or restored; the same on every rank."""
 
         self.last_failure = ""
         """Why the last save that this rank saw dropped was dropped."""
@@ -93,7 +95,13 @@ class Checkpointer:
             fingerprint=self._fingerprint,
             resume_step=self._settings.checkpoint.resume_step,
         )
-        return restorer.restore(self._state.tensors())
+        restored = restorer.restore(self._state.tensors())
+        if restored is None:
+            return 0
+        self._restored, record = restored.path, restored.record
+        if record.run == self._run:
+            self.committed_step = record.step
+        return record.step
 
     def save(self, step: int) -> float:
         """Begin a save of the state after ``step``; return the seconds that training waited."""
@@ -103,7 +111,8 @@ class Checkpointer:
         self._saving, self._step, self._too_late = folder, step, ""
         self._begun_at = time.monotonic()  # the wait was the save before's
         drain_seconds = self._settings.timeouts.drain_seconds
-        if problem := self._room.make(folder, attempt=self._events.attempt, within=drain_seconds):
+        order = self._events.attempt, step
+        if problem := self._room.make(folder, order=order, within=drain_seconds):
             self._drop(problem)
             self._saving = None
         else:
@@ -197,20 +206,34 @@ class Checkpointer:
         if problems:
             return "; ".join(problems)
         try:
+            if successor := self._successor():
+                return f"attempt {successor} has begun, and this one may commit no more"
             layout.commit(folder, record)
         except OSError as error:
             return str(error)
         seconds = time.monotonic() - self._begun_at
         self._events.record("checkpoint_committed", step=self._step, save_seconds=seconds)
         try:
-            self._deletions.add(
-                superfluous(
-                    self._root,
-                    run=record.run,
-                    keep_latest=self._settings.checkpoint.keep_latest,
-                    attempt=record.attempt,
-                )
-            )
+            self._delete_what_is_not_kept()
         except OSError as error:  # the new one is committed; the next commit tries again
             logger.warning("Old checkpoints could not be deleted: %s", error)
         return ""
+
+    def _delete_what_is_not_kept(self) -> None:
+        found, attempt = retention.find(self._root), self._events.attempt
+        self._deletions.add(
+            retention.superfluous(
+                found,
+                run=self._run,
+                keep_latest=self._settings.checkpoint.keep_latest,
+                attempt=attempt,
+                restored=self._restored,
+            )
+        )
+        left = retention.debris(found, before=(attempt, self._step))
+        self._deletions.add(left, unless_committed=True)
+
+    def _successor(self) -> int:
+        """The number of a later attempt of this run, which has replaced this one; or 0."""
+        newest = newest_claim(self._settings.run_directory)
+        return newest if newest > self._events.attempt else 0

@@ -62,6 +62,19 @@ class Checkpoint:
     record: CommitRecord
 
 
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A folder with a commit record from which a run cannot go on."""
+
+    name: str
+    reason: str
+    may_heal: bool = False
+    """The storage did not say what is in it, and may do so another time."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
 def folder_name(step: int, attempt: int) -> str:
     """The attempt is part of the name: what a late writer of a dead one adds, nobody reads."""
     return f"step-{step:08d}-attempt-{attempt:04d}"
@@ -128,8 +141,8 @@ def committed(root: Path) -> list[Checkpoint]:
     return examine(root)[0]
 
 
-def examine(root: Path) -> tuple[list[Checkpoint], list[str]]:
-    """The checkpoints under ``root``, newest first, and those whose record is damaged, in words.
+def examine(root: Path) -> tuple[list[Checkpoint], list[Unusable]]:
+    """The checkpoints under ``root``, newest first, and those whose record cannot be read.
 
     A later attempt is newer, whatever the steps: its checkpoints go on from what it
     restored, and it began below another's steps only because it was told to, or had to.
@@ -137,16 +150,29 @@ def examine(root: Path) -> tuple[list[Checkpoint], list[str]]:
     Raises:
         OSError: the storage fails to answer, which says nothing about the checkpoints.
     """
-    found, damaged = [], []
+    found, unusable = [], []
     for marker in sorted(root.glob(f"*/{COMMIT_RECORD}")):
         try:
             found.append(Checkpoint(marker.parent, _read_record(marker)))
         except FileNotFoundError:
             continue  # retention was faster
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            damaged.append(f"{marker.parent.name}: {COMMIT_RECORD} is damaged")
+            unusable.append(Unusable(marker.parent.name, f"{COMMIT_RECORD} is damaged"))
+        except OSError as error:
+            probe(root)
+            unusable.append(Unusable(marker.parent.name, f"cannot be read: {error}", may_heal=True))
     found.sort(key=lambda c: (c.record.attempt, c.record.step), reverse=True)
-    return found, damaged
+    return found, unusable
+
+
+def probe(root: Path) -> None:
+    """Ask the storage something, to tell a file that cannot be read from storage that is gone.
+
+    Raises:
+        OSError: it does not answer.
+    """
+    os.statvfs(root)
+    next(root.iterdir(), None)
 
 
 def what_is_damaged(checkpoint: Checkpoint, files: Iterable[FileRecord]) -> str | None:
@@ -169,15 +195,17 @@ def what_is_damaged(checkpoint: Checkpoint, files: Iterable[FileRecord]) -> str 
 
 def newest_attempt(root: Path) -> int:
     """The highest attempt that any folder under ``root`` is named after; 0 without any."""
-    return max(saves(root).values(), default=0)
+    return max((attempt for attempt, _ in saves(root).values()), default=0)
 
 
-def saves(root: Path) -> dict[Path, int]:
-    """The folders of saves under ``root``, committed or not, with their attempts."""
+def saves(root: Path) -> dict[Path, tuple[int, int]]:
+    """The folders of saves under ``root``, committed or not; of which attempt and step."""
     if not root.is_dir():
         return {}
     named = ((path, _FOLDER.fullmatch(path.name)) for path in root.iterdir())
-    return {path: int(match[2]) for path, match in named if match and path.is_dir()}
+    return {
+        path: (int(match[2]), int(match[1])) for path, match in named if match and path.is_dir()
+    }
 
 
 def _read_record(path: Path) -> CommitRecord:

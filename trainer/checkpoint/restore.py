@@ -9,7 +9,7 @@ Not covered: files that change between their check and their reading.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from trainer.checkpoint import layout, local_reader
 from trainer.checkpoint.evidence import last_committed_step
 from trainer.checkpoint.fingerprint import difference
-from trainer.checkpoint.layout import Checkpoint, ShardFormat
+from trainer.checkpoint.layout import Checkpoint, ShardFormat, Unusable
 from trainer.checkpoint.metadata import TensorReader
 from trainer.checkpoint.order import in_turn
 from trainer.distributed import Job
@@ -49,36 +49,49 @@ class Restorer:
     fingerprint: dict[str, Any]
     resume_step: int | None
 
-    def restore(self, tensors: dict[str, Tensor]) -> int:
-        """Fill ``tensors`` from the first usable checkpoint; its step, or 0 if none exists.
+    def restore(self, tensors: dict[str, Tensor]) -> Checkpoint | None:
+        """Fill ``tensors`` from the first usable checkpoint, and return it; None if none exists.
+
+        What rank 0 looks for, all look for.
 
         Raises:
             NothingToRestore: none of those that exist can be used, or not the one asked for.
-            OSError: on every rank; the storage fails to answer.
+            OSError: on every rank; the storage fails to answer, for all that could be used.
         """
-        found, reasons = self._found()
-        for reason in reasons:
-            logger.warning("Passed over checkpoint %s", reason)
+        wish = self.job.from_rank_zero((self.run, self.fingerprint, self.resume_step))
+        run, fingerprint, resume_step = wish
+        agreed = replace(self, run=run, fingerprint=fingerprint, resume_step=resume_step)
+        return agreed._restore(tensors)
+
+    def _restore(self, tensors: dict[str, Tensor]) -> Checkpoint | None:
+        found, passed_over = self._found()
+        for each in passed_over:
+            logger.warning("Passed over checkpoint %s", each)
         for checkpoint in in_turn(found, run=self.run, resume_step=self.resume_step):
             problem = self._why_unusable(checkpoint)
             if problem is None:
-                self._refuse_other_ranks(checkpoint)
+                self._refuse_other_ranks(checkpoint, found, passed_over)
                 problem = self._damage(checkpoint) or self._read(checkpoint, tensors)
             if problem is None:
-                return checkpoint.record.step
-            reasons.append(f"{checkpoint.path.name}: {problem}")
-            logger.warning("Passed over checkpoint %s", reasons[-1])
-        if self.resume_step is not None:
-            raise NothingToRestore(self._refusal(found, reasons))
-        if reasons:
-            raise NothingToRestore(
-                f"{self.root}: no checkpoint can be restored ({'; '.join(reasons)}); repair or "
-                "move this folder away, or give the run a new id to start over"
-            )
+                self._say_where_it_goes_on(checkpoint)
+                return checkpoint
+            passed_over.append(problem)
+            logger.warning("Passed over checkpoint %s", problem)
+        if self.resume_step is not None or passed_over:
+            words = self._refusal(found, passed_over)
+            if any(each.may_heal for each in passed_over):
+                raise OSError(words)
+            raise NothingToRestore(words)
         self._refuse_what_was_lost()
         if self.job.rank == 0 and layout.newest_attempt(self.root):
             logger.warning("%s holds saves, none of them committed; starting over", self.root)
-        return 0
+        return None
+
+    def _say_where_it_goes_on(self, checkpoint: Checkpoint) -> None:
+        record, wish = checkpoint.record, ""
+        if self.resume_step not in (None, record.step):
+            wish = f"; checkpoint.resume_step {self.resume_step} was obeyed before"
+        logger.info("Going on from step %d (attempt %d)%s", record.step, record.attempt, wish)
 
     def _refuse_what_was_lost(self) -> None:
         """A run without checkpoints that had some must not begin again unawares."""
@@ -91,9 +104,9 @@ class Restorer:
                 "start over"
             )
 
-    def _found(self) -> tuple[list[Checkpoint], list[str]]:
+    def _found(self) -> tuple[list[Checkpoint], list[Unusable]]:
         """What rank 0 finds, so that a file system that shows ranks different things is no harm."""
-        nothing: tuple[list[Checkpoint], list[str]] = ([], [])
+        nothing: tuple[list[Checkpoint], list[Unusable]] = ([], [])
         return self._from_storage(lambda: layout.examine(self.root), otherwise=nothing)
 
     def _from_storage(self, ask: Callable[[], T], *, otherwise: T) -> T:
@@ -105,55 +118,90 @@ class Restorer:
             raise OSError(failure)
         return cast(T, answer)
 
-    def _why_unusable(self, checkpoint: Checkpoint) -> str | None:
+    def _why_unusable(self, checkpoint: Checkpoint) -> Unusable | None:
         """Why this run cannot go on from it, whatever is in its files."""
-        record = checkpoint.record
+        record, name = checkpoint.record, checkpoint.path.name
         if record.run != self.run and self.resume_step is None:
-            return (
-                f"it is of run {record.run!r}; checkpoint.resume_step {record.step} would take it"
-            )
+            wish = f"checkpoint.resume_step {record.step} would take it"
+            return Unusable(name, f"it is of run {record.run!r}; {wish}")
         if record.fingerprint != self.fingerprint:
-            return "its settings differ: " + difference(record.fingerprint, self.fingerprint)
+            changes = difference(record.fingerprint, self.fingerprint)
+            return Unusable(name, f"its settings differ: {changes}")
         return None
 
-    def _refuse_other_ranks(self, checkpoint: Checkpoint) -> None:
+    def _refuse_other_ranks(
+        self, checkpoint: Checkpoint, found: list[Checkpoint], passed_over: list[Unusable]
+    ) -> None:
         """Before a byte is read, and for good: the one before it would cost steps for nothing."""
-        if problem := local_reader.why_other_ranks(checkpoint.record, self.job.world_size):
+        problem = local_reader.why_other_ranks(checkpoint.record, self.job.world_size)
+        if problem and self.resume_step is not None:
+            problem += f"; {self.root} has {self._list_of(found, passed_over)}"
+        if problem:
             raise NothingToRestore(f"{checkpoint.path}: {problem}")
 
-    def _damage(self, checkpoint: Checkpoint) -> str | None:
-        """What all ranks together find wrong with its files. Collective: each reads its share."""
-        share = checkpoint.record.files[self.job.rank :: self.job.world_size]
+    def _damage(self, checkpoint: Checkpoint) -> Unusable | None:
+        """What all ranks together find wrong with its files. Collective: each reads its share.
+
+        Raises:
+            OSError: on every rank; not only these files cannot be read.
+        """
+        name, record = checkpoint.path.name, checkpoint.record
+        share = record.files[self.job.rank :: self.job.world_size]
         damage, failure = _attempt(lambda: layout.what_is_damaged(checkpoint, share))
         told = self._gather((damage, failure))
         if failures := [text for _, text in told if text]:
-            raise OSError(failures[0])
-        return next((text for text, _ in told if text), None)
+            self._refuse_storage_that_is_gone()
+            return Unusable(name, f"cannot be read: {failures[0]}", may_heal=True)
+        damages = (Unusable(name, text) for text, _ in told if text)
+        return next(damages, None)
 
-    def _read(self, checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> str | None:
+    def _read(self, checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> Unusable | None:
         """Read it into ``tensors``; what went wrong on any rank, in words, or None."""
         if checkpoint.record.format is ShardFormat.DCP:
             problem = _read_dcp(checkpoint, tensors)
         else:
             problem = local_reader.read(checkpoint, tensors, self.job.rank)
-        return next((text for text in self._gather(problem) if text), None)
+        problem = next((text for text in self._gather(problem) if text), None)
+        if problem is None:
+            return None
+        self._refuse_storage_that_is_gone()
+        return Unusable(checkpoint.path.name, problem)
 
-    def _refusal(self, found: list[Checkpoint], damaged: list[str]) -> str:
-        known = dict(reason.split(": ", 1) for reason in damaged)
+    def _refuse_storage_that_is_gone(self) -> None:
+        """Raises ``OSError`` on every rank. Collective."""
+        _, failure = _attempt(lambda: layout.probe(self.root))
+        if failures := [text for text in self._gather(failure) if text]:
+            raise OSError(failures[0])
+
+    def _refusal(self, found: list[Checkpoint], passed_over: list[Unusable]) -> str:
+        if self.resume_step is None:
+            return (
+                f"{self.root}: no checkpoint can be restored "
+                f"({'; '.join(str(each) for each in passed_over)}); repair or move this folder "
+                "away, or give the run a new id to start over"
+            )
+        return (
+            f"checkpoint.resume_step {self.resume_step}: {self.root} has no valid checkpoint of "
+            f"this step; it has {self._list_of(found, passed_over)}; give the step of a valid "
+            "one, or leave checkpoint.resume_step out"
+        )
+
+    def _list_of(self, found: list[Checkpoint], passed_over: list[Unusable]) -> str:
+        """What exists, in words. Collective: what was not tried yet is verified."""
+        known = {each.name: each.reason for each in passed_over}
         lines = []
         for checkpoint in found:
             name, record = checkpoint.path.name, checkpoint.record
-            state = known.pop(name, None) or self._why_unusable(checkpoint)
+            unusable = None if name in known else self._why_unusable(checkpoint)
+            state = known.pop(name, None) or (unusable and unusable.reason)
             if state is None and local_reader.why_other_ranks(record, self.job.world_size):
                 state = f"for {record.world_size} ranks alone, not verified"
-            state = state or self._damage(checkpoint) or "valid"
+            if state is None:
+                damage = self._damage(checkpoint)
+                state = damage.reason if damage else "valid"
             lines.append(f"step {record.step} of attempt {record.attempt} ({state})")
         lines += [f"{name} ({reason})" for name, reason in known.items()]
-        return (
-            f"checkpoint.resume_step {self.resume_step}: {self.root} has no valid checkpoint of "
-            f"this step; it has {', '.join(lines) or 'none at all'}; give the step of a valid "
-            "one, or leave checkpoint.resume_step out"
-        )
+        return ", ".join(lines) or "none at all"
 
     def _gather(self, value: T) -> list[T]:
         told: list[Any] = [None] * self.job.world_size

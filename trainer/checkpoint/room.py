@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 from trainer.checkpoint import layout
-from trainer.checkpoint.retention import Deletions, debris
+from trainer.checkpoint.deletions import Deletions
+from trainer.checkpoint.retention import debris, find
 from trainer.distributed import Job
 from trainer.state import TrainState, local_shard
 
@@ -38,11 +39,12 @@ class Room:
         self._report_progress = report_progress
         self._needed_bytes: float | None = None
 
-    def make(self, folder: Path, *, attempt: int, within: float) -> str:
+    def make(self, folder: Path, *, order: tuple[int, int], within: float) -> str:
         """Make ``folder`` where a save fits; why it does not on any rank, or nothing.
 
         Where it does not fit at first, what is being deleted is waited for, ``within`` seconds
-        at most, and what attempts before ``attempt`` left behind is deleted too.
+        at most, and what saves before this attempt and step, its ``order``, left behind is
+        deleted too.
         """
         if self._needed_bytes is None:
             self._needed_bytes = self._bytes_of_all_ranks()
@@ -50,7 +52,8 @@ class Room:
             return ""
         if self._job.rank == 0:
             with contextlib.suppress(OSError):  # then there is no room, which the next look says
-                self._deletions.add(debris(self._root, attempt=attempt))
+                left = debris(find(self._root), before=order)
+                self._deletions.add(left, unless_committed=True)
         self.wait_for_deletions(within=within)
         problem = self._try(folder)
         if self._job.everyone(not problem):
