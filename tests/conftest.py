@@ -17,14 +17,21 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get(
 os.environ["CDK_VALIDATION"] = "false"
 
 TAKE_MINUTES = ("test_a_run_killed_at_any_point_", "test_thousands_of_mutated_files_")
+START_RANKS = ("tests/trainer/", "tests/test_rehearsal.py", "tests/workloads/test_rehears")
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
-    """A file's tests stay together, with the fixtures that they share, save those of minutes."""
+    """A file's tests stay together, with the fixtures that they share, save those of minutes.
+
+    Those that start ranks all stay together, or the ranks of two tests would share the
+    processors and find each other too slow.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file, test = nodeid.split("::", maxsplit=1)
-        return nodeid if test.startswith(TAKE_MINUTES) else file
+        if test.startswith(TAKE_MINUTES):
+            return nodeid
+        return "ranks" if file.startswith(START_RANKS) else file
 
 
 @pytest.hookimpl(optionalhook=True)
