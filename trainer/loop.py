@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from trainer.agreement import refuse_different_settings
 from trainer.attempts import claim_attempt
 from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.checkpointer import Checkpointer
@@ -51,6 +52,7 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
     with process_group(settings.device, process.timeouts, attempt.store) as job:
         number = claim_attempt(settings.run_directory) if job.rank == 0 else 0
         events.attempt = job.from_rank_zero(number)
+        refuse_different_settings(job, settings)
         events.step = 0
         events.record("attempt_started", **began)
         events.record("process_group_ready")

@@ -28,6 +28,7 @@ def save(run: Path, /, step: int, attempt: int = 1, **changes: Any) -> Path:
         "files": tuple(record_file(folder / name) for name in (SHARD, "__1_0.distcp")),
         "format": ShardFormat.DCP,
         "run": run.name,
+        "max_steps": 100,
     }
     commit(folder, CommitRecord(**(fields | changes)))
     return folder

@@ -53,6 +53,7 @@ def checkpoint_at(folder: Path, files: list[FileRecord], *, world_size: int) -> 
         files=tuple(files),
         format=ShardFormat.LOCAL_SHARDS,
         run="run",
+        max_steps=100,
     )
     return Checkpoint(folder, record)
 

@@ -23,7 +23,8 @@ def commit(root: Path, *, step: int, attempt: int = 1, folder: str = "", run: st
     path = begin(root, step=step, attempt=attempt, folder=folder)
     files = (layout.record_file(path / SHARD),)
     fingerprint = {"model": {"preset": "tiny"}}
-    layout.commit(path, CommitRecord(step, attempt, 2, fingerprint, files, ShardFormat.DCP, run))
+    record = CommitRecord(step, attempt, 2, fingerprint, files, ShardFormat.DCP, run, 100)
+    layout.commit(path, record)
     return path
 
 

@@ -68,6 +68,7 @@ def store(
         files=tuple(record_file(path) for path in sorted(folder.iterdir())),
         format=shard_format,
         run=run.name,
+        max_steps=100,
     )
     commit(folder, record)
     return folder

@@ -1,5 +1,6 @@
 """Where checkpoints lie: only a whole record makes one, and only the record says which is newer."""
 
+import errno
 import json
 import os
 import resource
@@ -121,6 +122,41 @@ while True:
     assert seen | {path.read_bytes()} <= {b"a" * 300_000, b"b" * 300_000}
 
 
+def test_a_record_of_a_later_version_is_not_called_damaged(tmp_path: Path) -> None:
+    rewrite(commit(tmp_path, step=20) / layout.COMMIT_RECORD, version=2, more=1)
+    (found,) = layout.examine(tmp_path)[1]
+    assert "is of version 2 and this trainer reads 1" in found.reason
+
+
+def test_a_folder_with_the_name_of_a_record_hides_no_checkpoint(tmp_path: Path) -> None:
+    commit(tmp_path, step=20)
+    (tmp_path / "foreign" / layout.COMMIT_RECORD).mkdir(parents=True)
+    assert names(tmp_path) == ["step-00000020-attempt-0001"]
+    (found,) = layout.examine(tmp_path)[1]
+    assert (found.name, found.may_heal) == ("foreign", True)
+    assert "[Errno 21]" in found.reason
+
+
+def test_storage_that_is_gone_says_nothing_about_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "foreign" / layout.COMMIT_RECORD).mkdir(parents=True)
+
+    def fail(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "statvfs", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        layout.examine(tmp_path)
+
+
+def rewrite(record: Path, **changes: Any) -> None:
+    """As a trainer would that writes these fields too: its checksum is right."""
+    fields = json.loads(record.read_text())["record"] | changes
+    checksum = zlib.crc32(json.dumps(fields, sort_keys=True).encode())
+    record.write_text(json.dumps({"crc32": checksum, "record": fields}))
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -136,10 +172,7 @@ while True:
 def test_a_record_that_says_the_impossible_is_damaged(
     changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    record = commit(tmp_path, step=20) / layout.COMMIT_RECORD
-    fields = json.loads(record.read_text())["record"] | changes
-    checksum = zlib.crc32(json.dumps(fields, sort_keys=True).encode())
-    record.write_text(json.dumps({"crc32": checksum, "record": fields}))
+    rewrite(commit(tmp_path, step=20) / layout.COMMIT_RECORD, **changes)
     assert layout.examine(tmp_path) == (
         [],
         [Unusable("step-00000020-attempt-0001", "COMMITTED.json is damaged")],

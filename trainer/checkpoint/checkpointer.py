@@ -18,7 +18,7 @@ import torch.distributed as dist
 from trainer.attempts import newest_claim
 from trainer.checkpoint import layout, retention
 from trainer.checkpoint.deletions import Deletions
-from trainer.checkpoint.fingerprint import fingerprint
+from trainer.checkpoint.fingerprint import fingerprint, schedule_change
 from trainer.checkpoint.layout import CommitRecord
 from trainer.checkpoint.restore import Restorer
 from trainer.checkpoint.room import POLL_SECONDS, Room
@@ -101,6 +101,9 @@ class Checkpointer:
         self._restored, record = restored.path, restored.record
         if record.run == self._run:
             self.committed_step = record.step
+        change = schedule_change(self._settings, step=record.step, max_steps=record.max_steps)
+        if change and self._job.rank == 0:
+            logger.warning("%s", change)
         return record.step
 
     def save(self, step: int) -> float:
@@ -201,6 +204,7 @@ class Checkpointer:
             files=tuple(file for rank_files, _ in files for file in rank_files),
             format=self._writer.format,
             run=self._run,
+            max_steps=self._settings.max_steps,
             resume_step=self._settings.checkpoint.resume_step,
         )
         if problems:

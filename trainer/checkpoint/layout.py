@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 COMMIT_RECORD = "COMMITTED.json"
+VERSION = 1
+"""Of the commit record; a trainer reads its own alone, and deletes no other."""
+
 _FOLDER = re.compile(r"step-(\d{8,})-attempt-(\d{4,})")
 
 
@@ -52,6 +55,9 @@ class CommitRecord:
     run: str
     """Name of the run's folder: what was copied from another run is told apart by it."""
 
+    max_steps: int
+    """Of the run when it was made: the learning rate of a step depends on it."""
+
     resume_step: int | None = None
     """``checkpoint.resume_step`` when it was made: if set, the run had already gone back."""
 
@@ -73,6 +79,10 @@ class Unusable:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"
+
+
+class OtherVersion(Exception):
+    """A whole commit record, written by another version of this trainer."""
 
 
 def folder_name(step: int, attempt: int) -> str:
@@ -105,7 +115,7 @@ def refuse_missing(folder: Path, files: Iterable[FileRecord]) -> None:
 def commit(folder: Path, record: CommitRecord) -> None:
     """Make ``folder`` a checkpoint, in one step that happens or does not."""
     sync_folder(folder.parent)  # a record in a folder without a durable name would be lost
-    fields = asdict(record)
+    fields = {"version": VERSION, **asdict(record)}
     content = json.dumps({"crc32": _checksum(fields), "record": fields}, indent=1)
     write_durably(folder / COMMIT_RECORD, content.encode())
 
@@ -158,6 +168,8 @@ def examine(root: Path) -> tuple[list[Checkpoint], list[Unusable]]:
             continue  # retention was faster
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             unusable.append(Unusable(marker.parent.name, f"{COMMIT_RECORD} is damaged"))
+        except OtherVersion as error:
+            unusable.append(Unusable(marker.parent.name, str(error)))
         except OSError as error:
             probe(root)
             unusable.append(Unusable(marker.parent.name, f"cannot be read: {error}", may_heal=True))
@@ -209,15 +221,20 @@ def saves(root: Path) -> dict[Path, tuple[int, int]]:
 
 
 def _read_record(path: Path) -> CommitRecord:
-    """Raises ``ValueError`` or what a malformed document leads to; all mean: damaged."""
+    """Raises ``OtherVersion``, or what a malformed document leads to, which means: damaged."""
     values = json.loads(path.read_bytes())
     fields = values["record"]
     if values["crc32"] != _checksum(fields):
         raise ValueError(f"{path} has a wrong checksum")
+    if (version := fields.pop("version")) != VERSION:
+        raise OtherVersion(
+            f"{COMMIT_RECORD} is of version {version} and this trainer reads {VERSION}; "
+            "go on with the image that wrote it"
+        )
     files = tuple(FileRecord(**file) for file in fields.pop("files"))
     shard_format = ShardFormat(fields.pop("format"))
     record = CommitRecord(**fields, files=files, format=shard_format)
-    numbers = (record.step, record.attempt, record.world_size)
+    numbers = (record.step, record.attempt, record.world_size, record.max_steps)
     is_sound = all(type(number) is int for number in numbers) and all(
         Path(file.name).name == file.name for file in files
     )
