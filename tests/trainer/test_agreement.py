@@ -28,7 +28,7 @@ def words_of(job: Job, settings: TrainerSettings, of_rank_one: TrainerSettings) 
     [
         (
             {"checkpoint": {"resume_step": 10}},
-            "checkpoint.resume_step is 10 on rank 1 and null on rank 0; ",
+            "checkpoint.resume_step is 10 on rank 1 and null on ",
         ),
         ({"model": {"seed": 7}}, "model.seed is 7 on rank 1 and 0 on rank 0; "),
         ({"checkpoint": {"keep_latest": 1}}, "checkpoint.keep_latest is 1 on rank 1 and 3 on "),

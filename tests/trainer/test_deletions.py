@@ -17,7 +17,7 @@ from tests.trainer.checkpoints import (
     settings_for,
 )
 from tests.trainer.ranks import Crew
-from tests.trainer.saved_folders import commit
+from tests.trainer.saved_folders import SHARD, begin, commit
 from trainer.checkpoint import deletions as its_module
 from trainer.checkpoint import layout
 from trainer.checkpoint.deletions import Deletions, delete
@@ -186,3 +186,29 @@ def test_what_an_attempt_left_half_deleted_goes_at_the_next_commit(
     delete(half, should_stop=lambda: True)
     crew.call(save, settings, 10)
     assert not half.exists()
+
+
+def test_what_is_committed_before_its_turn_comes_stays(tmp_path: Path) -> None:
+    first = commit(tmp_path, step=10)
+    late = begin(tmp_path, step=20)
+    deletions = Deletions()
+    with storage_that_hangs() as answers:
+        deletions.add([first])
+        deletions.add([late], unless_committed=True)
+        (late / layout.COMMIT_RECORD).write_text("by another process, meanwhile")
+        answers.set()
+        while not deletions.is_done():
+            pass
+    deletions.close()
+    assert not first.exists()
+    assert (late / SHARD).exists()
+
+
+def test_an_attempt_that_was_replaced_deletes_nothing(tmp_path: Path) -> None:
+    folder = commit(tmp_path, step=10)
+    deletions = Deletions(is_newest_attempt=lambda: False)
+    deletions.add([folder])
+    while not deletions.is_done():
+        pass
+    deletions.close()
+    assert layout.committed(tmp_path)[0].path == folder
