@@ -17,7 +17,12 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get(
 os.environ["CDK_VALIDATION"] = "false"
 
 TAKE_MINUTES = ("test_a_run_killed_at_any_point_", "test_thousands_of_mutated_files_")
-START_RANKS = ("tests/trainer/", "tests/test_rehearsal.py", "tests/workloads/test_rehears")
+START_RANKS = (
+    "tests/trainer/",
+    "tests/test_rehearsal.py",
+    "tests/test_stop_and_resume.py",
+    "tests/workloads/test_rehears",
+)
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
