@@ -28,6 +28,9 @@ class Votes:
     stop: float = 0.0
     """1 from a rank whose pod was told to stop."""
 
+    late: float = 0.0
+    """1 from a rank that may wait no longer for what others still do."""
+
     writing: float = 0.0
     """1 from a rank whose part of a save is not durable yet."""
 

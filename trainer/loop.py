@@ -97,6 +97,7 @@ class _Run:
             writer=writer_for(settings, job, process.worker),
             events=self._events,
             report_progress=self._report_progress,
+            drained_by=lambda: process.stop.drained_by,
         )
 
     def close(self) -> None:
@@ -111,10 +112,12 @@ class _Run:
                 self._job.expect_progress(self._process.timeouts)
             if agreed.stop:
                 # Also for ranks whose own pod may stay: success would mean that the run is done.
-                self._process.stop.requested = True
-                self._save_and_wait(step)
-                return
-        self._save_the_end()
+                self._process.stop.request()
+                if step < self._settings.max_steps:
+                    self._save_and_wait(step)
+                    return
+        if not self._save_the_end():
+            return
         self._events.record("run_finished", digest=self._state.digest())
         self._process.stop.is_finished = True
         self._checkpointer.wait_for_deletions()
@@ -122,20 +125,26 @@ class _Run:
         # be replaced, for those that had left would not come back.
         self._job.everyone(True)
 
-    def _save_the_end(self) -> None:
-        """The last step must be durable before the run may call itself finished."""
+    def _save_the_end(self) -> bool:
+        """The last step must be durable before the run may call itself finished.
+
+        False where the pod must end first: its next attempt saves it.
+        """
         step = self._settings.max_steps
         if self._settings.checkpoint.mode is CheckpointMode.NONE:
-            return
+            return True
         self._checkpointer.wait(within=self._process.timeouts.barrier_seconds)
         if self._checkpointer.committed_step != step:
-            self._checkpointer.save(step)
+            self._save(step)
             self._checkpointer.wait(within=self._process.timeouts.barrier_seconds)
-        if self._checkpointer.committed_step != step:
-            raise LastSaveFailed(
-                f"step {step} is done but could not be saved, twice: "
-                f"{self._checkpointer.last_failure}"
-            )
+        if self._checkpointer.committed_step == step:
+            return True
+        if self._job.agree(Votes(stop=float(self._process.stop.requested))).stop:
+            self._process.stop.request()
+            return False
+        raise LastSaveFailed(
+            f"step {step} is done but could not be saved, twice: {self._checkpointer.last_failure}"
+        )
 
     def restore(self) -> int:
         """The last step that need not be done again; 0 where nothing was saved yet."""
@@ -182,8 +191,12 @@ class _Run:
         """Commit what has become durable and begin what is due; the seconds that it took."""
         began = time.monotonic()
         self._checkpointer.advance(agreed)
-        if not self._checkpointer.due(step):
-            return time.monotonic() - began
+        if self._checkpointer.due(step):
+            self._save(step)
+        return time.monotonic() - began
+
+    def _save(self, step: int) -> None:
+        """Begin a save; one that blocks may keep the ranks apart for longer than a step does."""
         blocks = self._settings.checkpoint.mode is CheckpointMode.SYNC
         timeouts = self._process.timeouts
         if blocks:
@@ -192,7 +205,6 @@ class _Run:
         self._checkpointer.save(step)
         if blocks:
             self._job.expect_progress(timeouts)
-        return time.monotonic() - began
 
     def _agree(self, step: int, loss: Tensor, gradient_norm: Tensor) -> Votes:
         saving = self._checkpointer.votes()
@@ -217,7 +229,7 @@ class _Run:
             return
         self._process.watchdog.expect_progress(within=2 * self._process.timeouts.drain_seconds)
         if not self._checkpointer.due(step):
-            self._checkpointer.save(step)
+            self._save(step)
         self._checkpointer.wait()
 
     def _record_fault(self, fault: Fault) -> None:

@@ -8,7 +8,7 @@ killed process, so it is refused here.
 ============ =================================================================
 gloo (cpu)   collective < soft < hard < {barrier, heartbeat}
 NCCL (cuda)  agreement < soft < hard < {barrier, heartbeat, collective}
-both         drain + 60 s <= grace; startup <= barrier
+both         drain < terminate < grace; startup <= barrier
 ============ =================================================================
 
 Not covered: whether ``hang_seconds`` exceeds the longest step of this model.
@@ -22,6 +22,9 @@ from trainer.settings import TimeoutSettings
 GLOO_COLLECTIVE_FRACTION = 0.75
 MARGIN_FRACTION = 0.25
 SHORTEST_MARGIN_SECONDS = 5.0
+TERMINATE_AFTER_DRAIN_SECONDS = 30
+"""To end a step, give a save up in words and leave, before the launcher kills the ranks."""
+
 GRACE_AFTER_DRAIN_SECONDS = 60
 
 # Each earlier timeout must be below the later one, or the later one's remedy never comes to act.
@@ -70,6 +73,11 @@ class Timeouts:
     """The same for a worker that has not sent its first heartbeat yet."""
 
     drain_seconds: float
+    """From SIGTERM, the trainer waits no longer for any save."""
+
+    terminate_seconds: float
+    """From SIGTERM, the launcher kills what has not ended by itself."""
+
     grace_seconds: int
     """Whole seconds from SIGTERM to SIGKILL of the pod, as Kubernetes takes them."""
 
@@ -88,10 +96,11 @@ class Timeouts:
                 f"{self.initial_heartbeat_seconds:g}, so ranks would give up on one that still "
                 "starts; raise barrier_seconds"
             )
-        if self.grace_seconds < self.drain_seconds + GRACE_AFTER_DRAIN_SECONDS:
+        if not self.drain_seconds < self.terminate_seconds < self.grace_seconds:
             raise ValueError(
-                f"grace_seconds {self.grace_seconds} must be at least drain_seconds "
-                f"{self.drain_seconds:g} + {GRACE_AFTER_DRAIN_SECONDS}; raise grace_seconds"
+                f"drain_seconds {self.drain_seconds:g} must be below terminate_seconds "
+                f"{self.terminate_seconds:g}, and that below grace_seconds {self.grace_seconds}; "
+                "raise the later one"
             )
 
 
@@ -118,5 +127,6 @@ def derive_timeouts(settings: TimeoutSettings, *, device: str) -> Timeouts:
         heartbeat_seconds=heartbeat,
         initial_heartbeat_seconds=settings.startup_seconds,
         drain_seconds=settings.drain_seconds,
+        terminate_seconds=settings.drain_seconds + TERMINATE_AFTER_DRAIN_SECONDS,
         grace_seconds=math.ceil(settings.drain_seconds + GRACE_AFTER_DRAIN_SECONDS),
     )

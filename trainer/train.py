@@ -82,7 +82,7 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
         events=events,
         worker=BackgroundWorker(),
         watchdog=watchdog,
-        stop=StopSignal(watchdog),
+        stop=StopSignal(watchdog, drain_seconds=timeouts.drain_seconds),
     )
     try:
         layer.run(lambda attempt: _attempt(run_attempt, process, attempt))

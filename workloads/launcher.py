@@ -95,7 +95,7 @@ def launcher_environment(settings: TrainerSettings, timeouts: Timeouts) -> dict[
     if settings.recovery.layer is RecoveryLayer.IN_JOB:
         return {}
     # Without it torchrun kills the ranks 30 s after SIGTERM, however long the pod may drain.
-    return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(timeouts.drain_seconds))}
+    return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(timeouts.terminate_seconds))}
 
 
 def _rendezvous_settings(*, waits_for_store: bool) -> str:
@@ -112,7 +112,7 @@ def _ft_launcher_options(settings: TrainerSettings, timeouts: Timeouts) -> dict[
     options = {
         "max-restarts": str(settings.recovery.max_restarts),
         "monitor-interval": f"{MONITOR_SECONDS:g}",
-        "term-timeout": f"{timeouts.drain_seconds:g}",
+        "term-timeout": f"{timeouts.terminate_seconds:g}",
         "workers-stop-timeout": f"{STOP_SECONDS:g}",
         "ft-rank-heartbeat-timeout": f"{timeouts.heartbeat_seconds:g}",
         "ft-initial-rank-heartbeat-timeout": f"{timeouts.initial_heartbeat_seconds:g}",

@@ -1,6 +1,8 @@
 """Saves and restores as ranks make them, of values that follow from step and rank."""
 
 import logging
+import math
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +38,25 @@ class Parts:
         self.events.close()
 
 
-def parts_of(job: Job, settings: TrainerSettings, *, attempt: int = 1) -> Parts:
+def parts_of(
+    job: Job,
+    settings: TrainerSettings,
+    *,
+    attempt: int = 1,
+    drained_by: Callable[[], float] = lambda: math.inf,
+) -> Parts:
     events = EventLog(settings.run_directory, rank=job.rank)
     events.attempt = attempt
     writer = writer_for(settings, job, background_worker())
     state = sharded_state(job, seed=0)
     checkpointer = Checkpointer(
-        settings, job=job, state=state, writer=writer, events=events, report_progress=lambda: None
+        settings,
+        job=job,
+        state=state,
+        writer=writer,
+        events=events,
+        report_progress=lambda: None,
+        drained_by=drained_by,
     )
     return Parts(checkpointer, state, events)
 

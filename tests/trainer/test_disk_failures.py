@@ -1,11 +1,15 @@
 """Disks that are full, gone or read-only cost a save, on all ranks alike, and no training."""
 
 import errno
+import functools
 import logging
 import resource
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import Tensor
 
 from tests.trainer.checkpoints import (
     Messages,
@@ -14,9 +18,10 @@ from tests.trainer.checkpoints import (
     parts_of,
     settings_for,
 )
-from tests.trainer.ranks import Crew
+from tests.trainer.ranks import Crew, background_worker
 from trainer.checkpoint import deletions, layout
 from trainer.checkpoint.layout import folder_name
+from trainer.checkpoint.modes import writer_for
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
 
@@ -78,6 +83,72 @@ def test_while_the_runs_folder_is_gone_saves_fail_in_words_and_it_is_not_made_an
     assert committed_steps(settings) == [30]
 
 
+def save_while_the_folder_goes(job: Job, settings: TrainerSettings, *, is_replaced: bool) -> None:
+    """At step 10 the run's folder goes once the save's own is made; it is back for step 20."""
+    parts = parts_of(job, settings)
+    away = settings.run_directory.with_name("away")
+    writer = type(writer_for(settings, job, background_worker()))
+    really_begin = writer.begin
+
+    def lose_and_begin(self: Any, tensors: dict[str, Tensor], folder: Path) -> None:
+        job.everyone(True)
+        if job.rank == 0:
+            settings.run_directory.rename(away)
+            if is_replaced:
+                folder.mkdir(parents=True)
+        job.everyone(True)
+        really_begin(self, tensors, folder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "begin", lose_and_begin)
+        parts.save(job, 10)
+        parts.checkpointer.wait()
+    parts.checkpointer.wait_for_deletions()
+    assert job.everyone(settings.run_directory.exists() == is_replaced)
+    if is_replaced and job.rank == 0:
+        shutil.rmtree(settings.run_directory)
+    if job.rank == 0:
+        away.rename(settings.run_directory)
+    job.everyone(True)
+    parts.save(job, 20)
+    parts.checkpointer.wait()
+    parts.close()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["gone", "another"])
+@pytest.mark.parametrize("mode", ["sync", "async", "async_local_shards"])
+def test_a_folder_that_goes_in_mid_save_is_not_made_anew_and_another_is_not_committed_to(
+    *, mode: str, is_replaced: bool, crew: Crew, tmp_path: Path
+) -> None:
+    """Another is what is seen where a file system was mounted, once that is lost."""
+    (tmp_path / "run").mkdir()
+    settings = settings_for(tmp_path / "run", mode)
+    crew.call(functools.partial(save_while_the_folder_goes, is_replaced=is_replaced), settings)
+    assert committed_steps(settings) == [20]
+
+
+def save_into_another_folder(job: Job, settings: TrainerSettings) -> None:
+    parts = parts_of(job, settings)
+    root = settings.run_directory / "checkpoints"
+    job.everyone(True)
+    if job.rank == 0:
+        root.rename(root.with_name("away"))
+        root.mkdir()
+    job.everyone(True)
+    parts.save(job, 10)
+    parts.checkpointer.wait()
+    parts.close()
+
+
+def test_nothing_is_written_to_another_folder_than_at_the_start(crew: Crew, tmp_path: Path) -> None:
+    settings = settings_for(tmp_path, "async")
+    crew.call(save_into_another_folder, settings)
+    root = tmp_path / "checkpoints"
+    reason = f"{root}: is not the folder that it was; its file system is lost"
+    assert failures(settings) == [(0, 10, reason), (1, 10, reason)]
+    assert list(root.iterdir()) == []
+
+
 def save_with_little_room(job: Job, settings: TrainerSettings) -> tuple[int, int, str]:
     """At step 10 too little is free for what both ranks save, on rank 1's word alone."""
     parts = parts_of(job, settings)
@@ -103,7 +174,7 @@ def test_a_save_that_would_not_fit_is_dropped_on_all_ranks_before_a_byte_is_writ
     settings = settings_for(tmp_path, "async")
     first, second = crew.call(save_with_little_room, settings)
     assert (first[:2], second[:2]) == ((0, 20), (0, 20))
-    assert first[2] == "another rank has no room or cannot make the folder"
+    assert first[2] == "another rank has no room or no time, or cannot make the folder"
     assert second[2] == f"{tmp_path}/checkpoints: a save needs 1.1 MB and 0.0 MB are free"
     assert committed_steps(settings) == [20]
 

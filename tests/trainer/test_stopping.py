@@ -13,7 +13,7 @@ from pathlib import Path
 from trainer.stopping import StopSignal
 from trainer.watchdog import Watchdog
 def rank(seconds):
-    return StopSignal(Watchdog(Path(sys.argv[1]), seconds=seconds, exits=False))
+    return StopSignal(Watchdog(Path(sys.argv[1]), seconds=seconds, exits=False), drain_seconds=20)
 def hang():
     print('hangs', flush=True)
     while True:
@@ -46,6 +46,21 @@ with stop.heeded_after_each_step():
     print(stop.requested)
 """
     assert run(script, tmp_path) == (0, "False\nTrue\n")
+
+
+def test_whatever_is_saved_after_sigterm_has_one_deadline_in_all(tmp_path: Path) -> None:
+    script = """
+stop = rank(seconds=1000)
+with stop.heeded_after_each_step():
+    print(stop.drained_by)
+    signal.raise_signal(signal.SIGTERM)
+    first = stop.drained_by
+    print(19 < first - time.monotonic() <= 20)
+    signal.raise_signal(signal.SIGTERM)
+    stop.request()
+    print(stop.drained_by == first)
+"""
+    assert run(script, tmp_path) == (0, "inf\nTrue\nTrue\n")
 
 
 def test_a_rank_that_hangs_in_a_step_ends_at_once(tmp_path: Path) -> None:

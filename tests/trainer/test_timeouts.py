@@ -24,6 +24,7 @@ def test_gloo_collectives_give_up_before_anyone_loses_patience() -> None:
         heartbeat_seconds=18,
         initial_heartbeat_seconds=120,
         drain_seconds=20,
+        terminate_seconds=50,
         grace_seconds=80,
     )
 
@@ -40,6 +41,7 @@ def test_nccl_collectives_give_up_last() -> None:
         heartbeat_seconds=180,
         initial_heartbeat_seconds=1200,
         drain_seconds=240,
+        terminate_seconds=270,
         grace_seconds=300,
     )
 
@@ -78,7 +80,8 @@ def test_derived_timeouts_are_never_refused(
         ("cuda", {"heartbeat_seconds": 10.0}, "hard_seconds 13 .* heartbeat_seconds 10"),
         ("cpu", {"barrier_seconds": 11.0}, "hard_seconds 13 .* barrier_seconds 11"),
         ("cpu", {"barrier_seconds": 90.0}, "barrier_seconds 90 .* initial_heartbeat_seconds 120"),
-        ("cpu", {"grace_seconds": 79}, "grace_seconds 79 .* drain_seconds 20"),
+        ("cpu", {"terminate_seconds": 20.0}, "drain_seconds 20 .* terminate_seconds 20"),
+        ("cpu", {"grace_seconds": 50}, "terminate_seconds 50.* grace_seconds 50"),
     ],
 )
 def test_a_chain_in_the_wrong_order_is_refused_with_both_numbers(

@@ -58,7 +58,7 @@ def test_in_job_recovery_on_a_cpu_with_nvrx_0_6_is_this_command() -> None:
         "--local-addr=$(POD_IP)",
         "--max-restarts=7",
         "--monitor-interval=0.2",
-        "--term-timeout=20",
+        "--term-timeout=50",
         "--workers-stop-timeout=5",
         "--ft-rank-heartbeat-timeout=18",
         "--ft-initial-rank-heartbeat-timeout=120",
@@ -103,7 +103,7 @@ def test_an_option_that_a_release_does_not_know_is_left_out(version: str) -> Non
 def test_torchrun_is_told_to_let_ranks_drain_and_ft_launcher_has_an_option_for_it() -> None:
     pod, in_job = settings_for(RecoveryLayer.POD), settings_for(RecoveryLayer.IN_JOB)
     timeouts = derive_timeouts(pod.timeouts, device="cpu")
-    assert launcher_environment(pod, timeouts) == {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "20"}
+    assert launcher_environment(pod, timeouts) == {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "50"}
     assert launcher_environment(in_job, timeouts) == {}
 
 
@@ -113,7 +113,7 @@ def test_the_installed_ft_launcher_accepts_every_option(device: str) -> None:
     version = importlib.metadata.version("nvidia-resiliency-ext")
     settings = settings_for(RecoveryLayer.IN_JOB, device=device)
     parsed = parse(launcher.get_args_parser(), command_for(settings, version))
-    assert parsed.term_timeout == 20.0
+    assert parsed.term_timeout == 50.0
     assert parsed.ft_rank_heartbeat_timeout == 18.0
 
 

@@ -8,16 +8,17 @@ Not covered: shards are not replicated; another writer that fills the disk in mi
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from trainer.attempts import newest_claim
-from trainer.checkpoint import layout, retention
-from trainer.checkpoint.deletions import Deletions
+from trainer.checkpoint import layout
+from trainer.checkpoint.commits import Commits
 from trainer.checkpoint.fingerprint import fingerprint, schedule_change
 from trainer.checkpoint.layout import CommitRecord
 from trainer.checkpoint.restore import Restorer
@@ -43,6 +44,7 @@ class Checkpointer:
         writer: ShardWriter,
         events: EventLog,
         report_progress: Callable[[], None],
+        drained_by: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self._settings = settings
         self._job = job
@@ -50,29 +52,31 @@ class Checkpointer:
         self._writer = writer
         self._events = events
         self._report_progress = report_progress
+        self._drained_by = drained_by
         self._root = settings.run_directory / "checkpoints"
         self._root.mkdir(exist_ok=True)
         self._fingerprint = fingerprint(settings)
         self._run = settings.run_directory.absolute().name
-        self._deletions = Deletions(is_newest_attempt=lambda: not self._successor())
+        self._commits = Commits(settings, attempt=events.attempt)
+        self._deletions = self._commits.deletions
         self._room = Room(
             self._root,
             job=job,
             state=state,
             deletions=self._deletions,
             report_progress=report_progress,
+            drained_by=drained_by,
         )
         self._saving: Path | None = None
         self._step = 0
         self._begun_at = 0.0
-        self._restored: Path | None = None
         self.committed_step = 0
         """The newest step that this attempt has committed or restored; the same on every rank."""
 
         self.last_failure = ""
         """Why the last save that this rank saw dropped was dropped."""
 
-        self._too_late = ""
+        self._failure = ""
         writer.prepare(state.tensors())
 
     def due(self, step: int) -> bool:
@@ -98,7 +102,7 @@ class Checkpointer:
         restored = restorer.restore(self._state.tensors())
         if restored is None:
             return 0
-        self._restored, record = restored.path, restored.record
+        self._commits.restored, record = restored.path, restored.record
         if record.run == self._run:
             self.committed_step = record.step
         change = schedule_change(self._settings, step=record.step, max_steps=record.max_steps)
@@ -111,7 +115,7 @@ class Checkpointer:
         started = time.monotonic()
         self.wait()
         folder = self._root / layout.folder_name(step, self._events.attempt)
-        self._saving, self._step, self._too_late = folder, step, ""
+        self._saving, self._step, self._failure = folder, step, ""
         self._begun_at = time.monotonic()  # the wait was the save before's
         drain_seconds = self._settings.timeouts.drain_seconds
         order = self._events.attempt, step
@@ -119,7 +123,7 @@ class Checkpointer:
             self._drop(problem)
             self._saving = None
         else:
-            self._writer.begin(self._state.tensors(), folder)
+            self._failure = self._begin(folder)
         stall = time.monotonic() - started
         self._events.record("checkpoint_begun", step=step, stall_seconds=stall)
         return stall
@@ -127,6 +131,8 @@ class Checkpointer:
     def votes(self) -> Votes:
         """What this rank knows of its part of the save in flight."""
         progress = self._writer.progress() if self._saving else Progress.WRITTEN
+        if self._failure:
+            progress = Progress.FAILED
         return Votes(
             writing=float(progress is Progress.WRITING), failed=float(progress is Progress.FAILED)
         )
@@ -136,26 +142,29 @@ class Checkpointer:
         if self._saving is None or (agreed.writing and not agreed.failed):
             return
         if agreed.failed:
-            self._drop(self._writer.failure() or self._too_late or "another rank's part failed")
+            self._drop(self._failure or self._writer.failure() or "another rank's part failed")
         elif problem := self._commit(self._saving):
             self._drop(problem)
         else:
             self.committed_step = self._step
-        self._saving = None
+        self._saving, self._failure = None, ""
 
     def wait(self, within: float | None = None) -> None:
         """Return once the save in flight is committed or dropped; ``within`` seconds at most.
 
-        Without ``within``, ``drain_seconds`` is the limit.
+        Without ``within``, ``drain_seconds`` is the limit. ``drained_by`` is one in any case.
         """
         limit = within or self._settings.timeouts.drain_seconds
         deadline = time.monotonic() + limit
         while self._saving is not None:
-            votes = self.votes()
-            if votes.writing and time.monotonic() > deadline:
-                self._too_late = f"not durable within {limit:g} s"
-                votes = Votes(failed=1.0)
-            self.advance(self._job.agree(votes))
+            drained_by = self._drained_by()
+            late, stop = time.monotonic() > min(deadline, drained_by), math.isfinite(drained_by)
+            agreed = self._job.agree(replace(self.votes(), late=float(late), stop=float(stop)))
+            if agreed.late and agreed.writing:
+                when = "when the pod must end" if agreed.stop else f"within {limit:g} s"
+                self._failure = self._failure or f"not durable {when}"
+                agreed = replace(agreed, failed=1.0)
+            self.advance(agreed)
             self._report_progress()  # a long wait for storage is no hang
             if self._saving is not None:
                 time.sleep(POLL_SECONDS)
@@ -168,6 +177,14 @@ class Checkpointer:
         """The attempt ends, however: nothing of it goes on in this process. Not collective."""
         self._deletions.close()
         self._writer.close()
+
+    def _begin(self, folder: Path) -> str:
+        """Why this rank's part failed before it began, or nothing."""
+        try:
+            self._writer.begin(self._state.tensors(), folder)
+        except (OSError, MemoryError) as error:  # no memory or process to be had, say
+            return f"{type(error).__name__}: {error}"
+        return ""
 
     def _drop(self, reason: str) -> None:
         logger.error(
@@ -187,6 +204,7 @@ class Checkpointer:
         files: list[Any] | None = [None] * self._job.world_size if self._job.rank == 0 else None
         try:
             own, problem = self._writer.finish(), ""
+            self._room.refuse_another_place()
             layout.refuse_missing(folder, own)
         except OSError as error:
             own, problem = [], str(error)
@@ -207,37 +225,9 @@ class Checkpointer:
             max_steps=self._settings.max_steps,
             resume_step=self._settings.checkpoint.resume_step,
         )
-        if problems:
-            return "; ".join(problems)
-        try:
-            if successor := self._successor():
-                return f"attempt {successor} has begun, and this one may commit no more"
-            layout.commit(folder, record)
-        except OSError as error:
-            return str(error)
+        if problem := "; ".join(problems) or self._commits.commit(folder, record):
+            return problem
         seconds = time.monotonic() - self._begun_at
         self._events.record("checkpoint_committed", step=self._step, save_seconds=seconds)
-        try:
-            self._delete_what_is_not_kept()
-        except OSError as error:  # the new one is committed; the next commit tries again
-            logger.warning("Old checkpoints could not be deleted: %s", error)
+        self._commits.delete_what_is_not_kept(record)
         return ""
-
-    def _delete_what_is_not_kept(self) -> None:
-        found, attempt = retention.find(self._root), self._events.attempt
-        self._deletions.add(
-            retention.superfluous(
-                found,
-                run=self._run,
-                keep_latest=self._settings.checkpoint.keep_latest,
-                attempt=attempt,
-                restored=self._restored,
-            )
-        )
-        left = retention.debris(found, before=(attempt, self._step))
-        self._deletions.add(left, unless_committed=True)
-
-    def _successor(self) -> int:
-        """The number of a later attempt of this run, which has replaced this one; or 0."""
-        newest = newest_claim(self._settings.run_directory)
-        return newest if newest > self._events.attempt else 0

@@ -114,7 +114,9 @@ def refuse_missing(folder: Path, files: Iterable[FileRecord]) -> None:
 
 def commit(folder: Path, record: CommitRecord) -> None:
     """Make ``folder`` a checkpoint, in one step that happens or does not."""
-    sync_folder(folder.parent)  # a record in a folder without a durable name would be lost
+    # A record would be worth nothing in a folder, or beside files, without a durable name.
+    sync_folder(folder.parent)
+    sync_folder(folder)
     fields = {"version": VERSION, **asdict(record)}
     content = json.dumps({"crc32": _checksum(fields), "record": fields}, indent=1)
     write_durably(folder / COMMIT_RECORD, content.encode())

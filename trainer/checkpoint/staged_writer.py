@@ -1,6 +1,7 @@
 """What both asynchronous modes do alike: stage the values, have the worker write, follow it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -27,8 +28,9 @@ class StagedWriter:
         self._failure = ""
 
     def prepare(self, tensors: dict[str, Tensor]) -> None:
-        self._memory = self._memory_for([local_shard(tensor) for tensor in tensors.values()])
-        self._memory.get_ready()
+        with suppress(OSError):  # each save tries again, and says why it cannot
+            self._memory = self._memory_for([local_shard(tensor) for tensor in tensors.values()])
+            self._memory.get_ready()
 
     def progress(self) -> Progress:
         if self._failure:

@@ -1,5 +1,6 @@
 """Blocking saves: training waits until every rank's shards are on storage."""
 
+import os
 from pathlib import Path
 
 import torch.distributed.checkpoint as dcp
@@ -27,7 +28,7 @@ class SyncWriter:
     def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
         self._failure = ""
         writer = FileSystemWriter(folder)
-        writer.fs = files = SummingFileSystem()
+        writer.fs = files = _InPlace()
         try:
             dcp.save(tensors, storage_writer=writer)
         except CheckpointException as error:  # raised on every rank, whichever failed
@@ -50,3 +51,10 @@ class SyncWriter:
 
     def close(self) -> None:
         """Nothing is left: a save is over when ``begin`` returns."""
+
+
+class _InPlace(SummingFileSystem):
+    """Makes no folder: one that vanished since it was made may be of a lost file system."""
+
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        pass

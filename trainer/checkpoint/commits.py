@@ -1,0 +1,62 @@
+"""What rank 0 does once every part of a save is durable: commit it, and let go of older ones.
+
+Both only while no later attempt of the run has begun, which may have gone on from what
+this one would replace or delete.
+"""
+
+import logging
+from pathlib import Path
+
+from trainer.attempts import newest_claim
+from trainer.checkpoint import layout, retention
+from trainer.checkpoint.deletions import Deletions
+from trainer.checkpoint.layout import CommitRecord
+from trainer.settings import TrainerSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Commits:
+    """Those of one attempt."""
+
+    def __init__(self, settings: TrainerSettings, *, attempt: int) -> None:
+        self._run_directory = settings.run_directory
+        self._keep_latest = settings.checkpoint.keep_latest
+        self._attempt = attempt
+        self.deletions = Deletions(is_newest_attempt=lambda: not self._successor())
+        self.restored: Path | None = None
+        """The checkpoint that this attempt went on from."""
+
+    def commit(self, folder: Path, record: CommitRecord) -> str:
+        """Make ``folder`` a checkpoint; what prevented it, or nothing."""
+        try:
+            if successor := self._successor():
+                return f"attempt {successor} has begun, and this one may commit no more"
+            layout.commit(folder, record)
+        except OSError as error:
+            return str(error)
+        return ""
+
+    def delete_what_is_not_kept(self, record: CommitRecord) -> None:
+        """Begin to, once ``record`` is committed."""
+        try:
+            found = retention.find(self._run_directory / "checkpoints")
+        except OSError as error:  # the new one is committed; the next commit tries again
+            logger.warning("Old checkpoints could not be deleted: %s", error)
+            return
+        self.deletions.add(
+            retention.superfluous(
+                found,
+                run=record.run,
+                keep_latest=self._keep_latest,
+                attempt=self._attempt,
+                restored=self.restored,
+            )
+        )
+        left = retention.debris(found, before=(record.attempt, record.step))
+        self.deletions.add(left, unless_committed=True)
+
+    def _successor(self) -> int:
+        """The number of a later attempt of this run, which has replaced this one; or 0."""
+        newest = newest_claim(self._run_directory)
+        return newest if newest > self._attempt else 0
