@@ -5,11 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.crashes.crash import enumerate_points
+from tests.trainer.crashes.crash import watch
 from tests.trainer.crashes.orders import Point
-from tests.trainer.crashes.runs import CannotTrace, Past, Prepared, Trainers, prepare
+from tests.trainer.crashes.runs import (
+    CannotTrace,
+    Past,
+    Prepared,
+    Trainers,
+    points_of_the_save,
+    prepare,
+)
+from tests.trainer.crashes.syscalls import Operation
 
 Prepare = Callable[..., Prepared]
+Operations = Callable[..., list[Operation]]
 Points = Callable[..., list[Point]]
 
 
@@ -38,17 +47,26 @@ def prepared(trainers: Trainers, tmp_path_factory: pytest.TempPathFactory) -> Pr
 
 
 @pytest.fixture(scope="session")
-def points(
+def operations(
     trainers: Trainers, prepared: Prepare, tmp_path_factory: pytest.TempPathFactory
-) -> Points:
-    """``points(mode, past=...)``: all of the save of step 6."""
-    found: dict[tuple[str, Past], list[Point]] = {}
+) -> Operations:
+    """``operations(mode, past=...)``: what attempt 2 does when nothing happens to it."""
+    found: dict[tuple[str, Past], list[Operation]] = {}
 
-    def get(mode: str, past: Past = Past.NOTHING) -> list[Point]:
+    def get(mode: str, past: Past = Past.NOTHING) -> list[Operation]:
         if (mode, past) not in found:
             folder = tmp_path_factory.mktemp("unharmed") / mode
-            run = prepared(mode, past)
-            found[mode, past] = enumerate_points(trainers, run, folder)
+            found[mode, past] = watch(trainers, prepared(mode, past), folder)
         return found[mode, past]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def points(operations: Operations) -> Points:
+    """``points(mode, past=...)``: all of the save of step 6."""
+
+    def get(mode: str, past: Past = Past.NOTHING) -> list[Point]:
+        return points_of_the_save(operations(mode, past))
 
     return get

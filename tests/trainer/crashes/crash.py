@@ -8,21 +8,22 @@ from tests.trainer.crashes.runs import (
     LAST_STEP,
     Prepared,
     Trainers,
+    events,
     last_digests,
     log,
-    points_of_the_save,
     restored_steps,
 )
+from tests.trainer.crashes.syscalls import Operation
 from trainer.checkpoint.layout import COMMIT_RECORD, folder_name
 
 
-def enumerate_points(trainers: Trainers, prepared: Prepared, folder: Path) -> list[Point]:
-    """Every point of the save of step 6, from a run that nothing happens to."""
+def watch(trainers: Trainers, prepared: Prepared, folder: Path) -> list[Operation]:
+    """Every change that a run makes to which nothing happens."""
     shutil.copytree(prepared.folder, folder)
     outcome = trainers.run(folder, *prepared.changes, watched=True)
     assert outcome.codes == {0: 0, 1: 0}, log(folder)
     assert last_digests(folder) == prepared.digests, "what was restored is not what was saved"
-    return points_of_the_save(outcome.operations)
+    return outcome.operations
 
 
 def crash(
@@ -48,6 +49,9 @@ def crash(
         newest = LAST_STEP
         if last_digests(folder) != prepared.digests:
             problems.append(f"the run ended with {last_digests(folder)}, not {prepared.digests}")
+        failed = {(e["rank"], e["step"]) for e in events(folder, "checkpoint_failed")}
+        if failed != {(0, 6), (1, 6)}:
+            problems.append(f"failed saves by rank and step: {failed}")
     again = trainers.run(folder, *prepared.changes)
     if again.codes != {0: 0, 1: 0} or again.left:
         problems.append(f"restarted, the ranks ended with {again.codes}, {again.left}")

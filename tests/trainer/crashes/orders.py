@@ -17,7 +17,16 @@ class Act(StrEnum):
     KILL_WRITER = "kill_writer"
     """The process that stands there."""
 
+    TERMINATE = "terminate"
+    """SIGTERM to the rank that stands there, or whose writer does."""
+
     STOP_WRITER = "stop_writer"
+    DELAY = "delay"
+    """The process goes on ``DELAY_SECONDS`` later."""
+
+    EIO = "eio"
+    """The call is made and then fails with it; only "after" one."""
+
     FILL = "fill"
     """The file system of the checkpoints has no byte left, until ``FREE``."""
 
@@ -31,6 +40,9 @@ class Act(StrEnum):
     """The file system of the checkpoints can no longer be written, until ``WRITABLE``."""
 
     WRITABLE = "writable"
+
+
+DELAY_SECONDS = 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,9 @@ class Outcome:
     operations: list[Operation]
     done: int
     """How many of the acts were come to."""
+
+    seconds: float = 0.0
+    """From the last act to the end of the last process."""
 
     left: list[str] = field(default_factory=list)
     """Processes that did not end by themselves within the time."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch.distributed as dist
 
 from tests.trainer.crashes.orders import Act, Order, Outcome, Point
-from tests.trainer.crashes.syscalls import Operation
+from tests.trainer.crashes.syscalls import ROOT, Operation
 from tests.trainer.crashes.tracer import When
 from trainer.checkpoint.layout import COMMIT_RECORD, folder_name
 from trainer.events import Event, read_events
@@ -188,6 +188,8 @@ def points_of_the_save(operations: Sequence[Operation]) -> list[Point]:
     counts: Counter[Operation] = Counter()
     numbered = []
     for operation in operations:
+        if operation.path == ROOT:
+            continue  # nothing of it can be half done
         if beyond in operation.path:
             # Retention goes on beside the next save, and the next one's begins at its commit.
             if COMMIT_RECORD in operation.path:

@@ -6,6 +6,7 @@ second instead of ten. Its only thread forks, or the children could hang.
 """
 
 import ctypes
+import errno
 import gc
 import importlib
 import json
@@ -13,6 +14,7 @@ import multiprocessing.context
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +27,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from tests.trainer.crashes.orders import Act, Order, Outcome, Point
+from tests.trainer.crashes.orders import DELAY_SECONDS, Act, Order, Outcome, Point
 from tests.trainer.crashes.syscalls import Operation, numbers
 from tests.trainer.crashes.tracer import Tracer, When, why_not_traceable
 from trainer.data import BuiltInCorpus
@@ -98,7 +100,8 @@ def _carry_out(order: Order) -> Outcome:
     for rank in range(WORLD_SIZE):
         tracer.start(rank, _trainer(order, rank), calls)
     left = tracer.run(order.seconds)
-    return Outcome(tracer.statuses, watch.operations, watch.done, left)
+    seconds = time.monotonic() - watch.last_act
+    return Outcome(tracer.statuses, watch.operations, watch.done, seconds, left)
 
 
 class _Watch:
@@ -110,6 +113,7 @@ class _Watch:
         self._counts: Counter[Operation] = Counter()
         self.operations: list[Operation] = []
         self.done = 0
+        self.last_act = time.monotonic()
 
     def at_stop(self, tracer: Tracer, pid: int, when: When, operation: Operation) -> None:
         nth = self._counts[operation]
@@ -121,6 +125,7 @@ class _Watch:
         if act is not None:
             self.done += 1
             _perform(act, tracer, pid, self._folder)
+            self.last_act = time.monotonic()
 
 
 def _perform(act: Act, tracer: Tracer, pid: int, folder: Path) -> None:
@@ -130,11 +135,27 @@ def _perform(act: Act, tracer: Tracer, pid: int, folder: Path) -> None:
             for other in [*(tracer.everything() - {pid}), pid]:
                 _send(other, signal.SIGKILL)
         case Act.KILL_RANK:
-            _send(tracer.rank_of(pid), signal.SIGKILL)
+            rank = tracer.rank_of(pid)
+            if pid != rank:
+                tracer.hold(pid)  # it moves no further, and dies with the rank
+            _send(rank, signal.SIGKILL)
+        case Act.TERMINATE:
+            _send(tracer.rank_of(pid), signal.SIGTERM)
+        case Act.DELAY:
+            time.sleep(DELAY_SECONDS)
+        case Act.EIO:
+            tracer.fail(errno.EIO)
         case Act.KILL_WRITER:
             _send(pid, signal.SIGKILL)
         case Act.STOP_WRITER:
             _send(pid, signal.SIGSTOP)
+        case _:
+            _strike(act, folder)
+
+
+def _strike(act: Act, folder: Path) -> None:
+    """What happens to the storage, and not to a process."""
+    match act:
         case Act.FILL:
             _fill(folder / FILLER)
         case Act.FREE:

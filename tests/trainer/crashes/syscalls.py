@@ -44,6 +44,12 @@ _CALLS: dict[str, tuple[int, int | None, str]] = {
     "mkdirat": (258, 34, "a0"),
 }
 _MACHINES = {"x86_64": (0, 317), "aarch64": (1, 277)}  # column above, number of seccomp(2)
+RESULT_REGISTER = {"x86_64": 10, "aarch64": 0}
+"""Which of a thread's general registers, as ptrace(2) numbers them, holds a call's result."""
+
+ROOT = "."
+"""The path of the watched folder itself."""
+
 _FLAGS_ARGUMENT = {"open": 1, "openat": 2}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _AT_FDCWD = -100

@@ -6,6 +6,7 @@ start is traced too, and killed with the tracer (PTRACE_O_EXITKILL), however tha
 
 import ctypes
 import os
+import platform
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from tests.trainer.crashes.syscalls import (
+    RESULT_REGISTER,
+    ROOT,
     Operation,
     install_filter,
     numbers,
@@ -22,6 +25,7 @@ from tests.trainer.crashes.syscalls import (
 )
 
 _TRACEME, _CONT, _SYSCALL, _SETOPTIONS, _GET_SYSCALL_INFO = 0, 7, 24, 0x4200, 0x420E
+_GET_REGISTERS, _SET_REGISTERS, _GENERAL = 0x4204, 0x4205, 1
 _SYSGOOD, _FORK, _VFORK, _CLONE, _EXEC, _SECCOMP, _EXITKILL = 1, 2, 4, 8, 16, 0x80, 0x100000
 _OPTIONS = _SYSGOOD | _FORK | _VFORK | _CLONE | _EXEC | _SECCOMP | _EXITKILL
 _EVENT_SECCOMP = 7
@@ -38,13 +42,16 @@ AtStop = Callable[["Tracer", int, When, Operation], None]
 
 class Tracer:
     def __init__(self, folder: Path, at_stop: AtStop) -> None:
-        self._folder = f"{folder}/"
+        self._folder = str(folder)
         self._at_stop = at_stop
         self._numbers = numbers()
         self._ranks: dict[int, int] = {}
         self._processes: dict[int, int] = {}
         self._under_way: dict[int, Operation] = {}
         self._held: set[int] = set()
+        self._standing = 0
+        """The thread for which ``at_stop`` was called."""
+
         self.statuses: dict[int, int] = {}
         """Exit code of each rank that has ended; negative for the signal that ended it."""
 
@@ -88,6 +95,14 @@ class Tracer:
         """Do not let ``pid`` go on from where it stands, as if its storage never answered."""
         self._held.add(pid)
 
+    def fail(self, number: int) -> None:
+        """The call "after" which somebody stands was made, and says to have failed with this."""
+        registers = (ctypes.c_uint64 * 64)()
+        header = (ctypes.c_uint64 * 2)(ctypes.addressof(registers), ctypes.sizeof(registers))
+        self._ptrace(_GET_REGISTERS, self._standing, _GENERAL, ctypes.addressof(header))
+        registers[RESULT_REGISTER[platform.machine()]] = ctypes.c_uint64(-number).value
+        self._ptrace(_SET_REGISTERS, self._standing, _GENERAL, ctypes.addressof(header))
+
     def _handle(self, tid: int, status: int) -> None:
         if os.WIFEXITED(status) or os.WIFSIGNALED(status):
             self._processes.pop(tid, None)
@@ -102,6 +117,7 @@ class Tracer:
             self._before(tid)
         elif stop == signal.SIGTRAP | 0x80:
             operation = self._under_way.pop(tid)
+            self._standing = tid
             self._at_stop(self, self._processes[tid], "after", operation)
             self._go_on(_CONT, tid)
         elif event or (is_new and stop == signal.SIGSTOP):
@@ -117,6 +133,7 @@ class Tracer:
             self._go_on(_CONT, tid)
             return
         self._under_way[tid] = operation
+        self._standing = tid
         self._at_stop(self, self._processes[tid], "before", operation)
         self._go_on(_SYSCALL, tid)
 
@@ -125,9 +142,10 @@ class Tracer:
         self._ptrace(_GET_SYSCALL_INFO, tid, ctypes.sizeof(info), ctypes.addressof(info))
         call = self._numbers[info[3]]
         paths = paths_of(tid, call, tuple(info[4:10]))
-        if not any(path.startswith(self._folder) for path in paths):
+        if not any(path == self._folder or path.startswith(f"{self._folder}/") for path in paths):
             return None
-        shown = " ".join(without_pids(path.removeprefix(self._folder)) for path in paths)
+        inside = (path.removeprefix(self._folder).removeprefix("/") or ROOT for path in paths)
+        shown = " ".join(without_pids(path) for path in inside)
         return Operation(self.name(self._processes[tid]), call, shown)
 
     def _go_on(self, request: int, tid: int, number: int = 0) -> None:
