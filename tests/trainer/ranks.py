@@ -5,6 +5,7 @@ since importing torch takes seconds. When a rank does not answer in time or dies
 the whole crew is killed with all it started, and the next call starts a new one.
 """
 
+import ctypes
 import functools
 import gc
 import multiprocessing
@@ -34,6 +35,9 @@ from trainer.timeouts import derive_timeouts
 TIMEOUTS = derive_timeouts(
     TimeoutSettings(hang_seconds=40, startup_seconds=40, drain_seconds=20), device="cpu"
 )
+
+
+_PR_SET_PDEATHSIG = 1
 
 
 class RankFailed(AssertionError):
@@ -192,6 +196,7 @@ def fill(state: TrainState, *, seed: int) -> None:
 
 def _serve(connection: Connection, rank: int, world_size: int) -> None:
     os.setpgid(0, 0)  # so that whatever this rank starts can be killed with it
+    _die_with_the_tests()
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size)}
     while True:
         try:
@@ -199,6 +204,14 @@ def _serve(connection: Connection, rank: int, world_size: int) -> None:
         except EOFError:  # the test process is gone
             os.killpg(0, signal.SIGKILL)
         connection.send(_result(function, arguments, dist.FileStore(store, world_size)))
+
+
+def _die_with_the_tests() -> None:
+    """Also in the midst of a function, where nobody reads from the connection."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    tests = multiprocessing.parent_process()
+    if tests is None or os.getppid() != tests.pid:  # gone before the line above
+        os._exit(0)
 
 
 def _result(
