@@ -124,6 +124,7 @@ def test_a_folder_that_goes_in_mid_save_is_not_made_anew_and_another_is_not_comm
     (tmp_path / "run").mkdir()
     settings = settings_for(tmp_path / "run", mode)
     crew.call(functools.partial(save_while_the_folder_goes, is_replaced=is_replaced), settings)
+    assert [(rank, step) for rank, step, _ in failures(settings)] == [(0, 10), (1, 10)]
     assert committed_steps(settings) == [20]
 
 
