@@ -1,14 +1,11 @@
 """Saves that fail: dropped on all ranks alike, in time, and the next one commits."""
 
-import errno
 import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,8 +18,6 @@ from tests.trainer.checkpoints import (
     settings_for,
 )
 from tests.trainer.ranks import Crew, background_worker, kill, once_done, pid_of
-from trainer.checkpoint import background
-from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.layout import folder_name
 from trainer.checkpoint.shard_file import warm_up
 from trainer.distributed import Job
@@ -128,52 +123,6 @@ def test_all_saves_together_have_the_time_that_one_rank_has_left(
         (1, 10, late),
         (1, 20, "another rank has no room or no time, or cannot make the folder"),
     ]
-
-
-def save_without(job: Job, settings: TrainerSettings, missing: str) -> None:
-    """At step 10 rank 1 can have no memory to stage in, or no process to write."""
-    parts = parts_of(job, settings)
-    once_done(background_worker())
-    parts.save(job, 5)
-    parts.checkpointer.wait()
-    parts.close()
-    with pytest.MonkeyPatch.context() as patch:
-        if job.rank == 1 and missing == "memory":
-            patch.setattr(BackgroundWorker, "memory", raising(errno.ENOMEM))
-        if job.rank == 1 and missing == "process":
-            patch.setattr(background, "_new_queue", raising(errno.EAGAIN))
-        parts = parts_of(job, settings)
-        if missing == "process":
-            kill(pid_of(background_worker()))
-        parts.save(job, 10)
-        parts.checkpointer.wait()
-    parts.save(job, 20)
-    parts.checkpointer.wait()
-    parts.close()
-
-
-def raising(number: int) -> Callable[..., Any]:
-    def fail(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return fail
-
-
-@pytest.mark.parametrize("mode", ["async", "async_local_shards"])
-@pytest.mark.parametrize(
-    ("missing", "reason"),
-    [
-        ("memory", "OSError: [Errno 12] Cannot allocate memory"),
-        ("process", "BlockingIOError: [Errno 11] Resource temporarily unavailable"),
-    ],
-)
-def test_a_save_that_cannot_begin_on_one_rank_is_dropped_on_all_and_the_next_one_commits(
-    *, missing: str, reason: str, mode: str, crew: Crew, tmp_path: Path
-) -> None:
-    settings = settings_for(tmp_path, mode)
-    crew.call(save_without, settings, missing)
-    assert failures(settings) == [(0, 10, "another rank's part failed"), (1, 10, reason)]
-    assert committed_steps(settings) == [20, 5]
 
 
 def advance_while_one_rank_writes(job: Job, settings: TrainerSettings) -> tuple[list[int], float]:
