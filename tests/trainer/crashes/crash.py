@@ -8,6 +8,7 @@ from tests.trainer.crashes.runs import (
     LAST_STEP,
     Prepared,
     Trainers,
+    copy,
     events,
     last_digests,
     log,
@@ -19,7 +20,7 @@ from trainer.checkpoint.layout import COMMIT_RECORD, folder_name
 
 def watch(trainers: Trainers, prepared: Prepared, folder: Path) -> list[Operation]:
     """Every change that a run makes to which nothing happens."""
-    shutil.copytree(prepared.folder, folder)
+    copy(prepared.folder, folder)
     outcome = trainers.run(folder, *prepared.changes, watched=True)
     assert outcome.codes == {0: 0, 1: 0}, log(folder)
     assert last_digests(folder) == prepared.digests, "what was restored is not what was saved"
@@ -36,7 +37,7 @@ def crash(
     spawns: bool = False,
 ) -> list[str]:
     """Carry ``act`` out at ``point``; what was wrong then or after the restart, in words."""
-    shutil.copytree(prepared.folder, folder)
+    copy(prepared.folder, folder)
     outcome = trainers.run(folder, *prepared.changes, acts=[(point, act)], spawns=spawns)
     problems = _after_the_act(outcome, act)
     checkpoints = folder / "run" / "checkpoints"

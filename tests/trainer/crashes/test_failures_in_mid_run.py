@@ -17,7 +17,7 @@ import pytest
 
 from tests.trainer.crashes.conftest import Prepare
 from tests.trainer.crashes.orders import Act, Outcome, Point
-from tests.trainer.crashes.runs import Trainers, events, last_digests, log, restored_steps
+from tests.trainer.crashes.runs import Trainers, copy, events, last_digests, log, restored_steps
 from tests.trainer.crashes.server import AWAY, FILLER
 from tests.trainer.crashes.syscalls import Operation
 from tests.trainer.crashes.tracer import When
@@ -115,7 +115,7 @@ def test_a_disk_that_stays_full_ends_the_run_in_words_and_what_was_saved_stands(
     tmp_path: Path,
 ) -> None:
     run = prepared("async")
-    folder = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    folder = copy(run.folder, tmp_path / "copy")
     checkpoints = folder / "run" / "checkpoints"
     disk(folder / "run" if whole else checkpoints)
     outcome = meet(trainers, folder, "async", [(point, Act.FILL)])
@@ -130,7 +130,7 @@ def test_a_disk_that_is_full_for_a_while_costs_one_save(
     mode: str, trainers: Trainers, prepared: Prepare, disk: Disk, tmp_path: Path
 ) -> None:
     run = prepared(mode)
-    folder = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    folder = copy(run.folder, tmp_path / "copy")
     disk(folder / "run" / "checkpoints")
     writer = "writer 1" if mode == "async" else "rank 1"
     opened = at("after", writer, "openat", f"{FOLDER}/__1_0.distcp")
@@ -154,7 +154,7 @@ def test_a_folder_that_vanishes_ends_the_run_in_words_and_what_was_saved_stands(
 ) -> None:
     """It is not made anew: a file system that is gone would be written beside."""
     run = prepared("async")
-    folder = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    folder = copy(run.folder, tmp_path / "copy")
     checkpoints = folder / "run" / "checkpoints"
     outcome = meet(trainers, folder, "async", [(point, Act.VANISH)])
     assert outcome.codes == {0: 1, 1: 1}
@@ -169,7 +169,7 @@ def test_a_folder_that_vanishes_for_a_while_costs_one_save(
     trainers: Trainers, prepared: Prepare, tmp_path: Path
 ) -> None:
     run = prepared("async")
-    folder = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    folder = copy(run.folder, tmp_path / "copy")
     failed = dataclasses.replace(BEFORE_THE_MARKER, when="after")
     acts = [(BEFORE_THE_MARKER, Act.VANISH), (failed, Act.RETURN)]
     outcome = meet(trainers, folder, "async", acts)
@@ -196,7 +196,7 @@ def test_a_folder_that_is_made_read_only_costs_no_checkpoint(
     tmp_path: Path,
 ) -> None:
     run = prepared("async")
-    folder = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    folder = copy(run.folder, tmp_path / "copy")
     mounted = disk(folder / "run" / "checkpoints")
     mended: Acts = [(BEFORE_THE_NEXT, Act.WRITABLE)] if ends else []
     outcome = meet(trainers, folder, "async", [(point, Act.READ_ONLY), *mended])
@@ -218,7 +218,7 @@ def test_a_writer_that_is_stopped_costs_one_save(
     mode: str, trainers: Trainers, prepared: Prepare, tmp_path: Path
 ) -> None:
     run = prepared(mode)
-    folder = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    folder = copy(run.folder, tmp_path / "copy")
     name = "__1_0.distcp" if mode == "async" else ".rank-1.pt.PID"
     opened = at("after", "writer 1", "openat", f"{FOLDER}/{name}")
     outcome = meet(trainers, folder, mode, [(opened, Act.STOP_WRITER)], "timeouts.drain_seconds=1")

@@ -1,13 +1,12 @@
 """A call that fails with EIO in mid-save costs that save, and what follows it may be killed too."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.crashes.conftest import Prepare
 from tests.trainer.crashes.orders import Act, Point
-from tests.trainer.crashes.runs import Trainers, events, last_digests, log, restored_steps
+from tests.trainer.crashes.runs import Trainers, copy, events, last_digests, log, restored_steps
 from tests.trainer.crashes.syscalls import Operation
 from trainer.checkpoint.layout import COMMIT_RECORD, folder_name
 
@@ -40,7 +39,7 @@ def test_a_call_that_fails_costs_one_save(
     tmp_path: Path,
 ) -> None:
     run = prepared(mode)
-    folder = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    folder = copy(run.folder, tmp_path / "copy")
     acts = [(Point(Operation(process, call, path), 0, "after"), Act.EIO)]
     outcome = trainers.run(folder, f"checkpoint.mode={mode}", acts=acts)
     assert (outcome.codes, outcome.done, outcome.left) == ({0: 0, 1: 0}, 1, []), log(folder)
@@ -58,7 +57,7 @@ def test_the_deletion_of_a_dropped_save_can_be_killed(
     call: str, trainers: Trainers, prepared: Prepare, tmp_path: Path
 ) -> None:
     run = prepared("async")
-    folder = Path(shutil.copytree(run.folder, tmp_path / "copy"))
+    folder = copy(run.folder, tmp_path / "copy")
     path = FOLDER if call == "rmdir" else f"{FOLDER}/__1_0.distcp"
     deleting = Point(Operation("rank 0", call, path), 0, "before")
     acts = [(SHARD_SYNCED, Act.EIO), (deleting, Act.KILL_ALL)]
