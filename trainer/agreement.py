@@ -8,8 +8,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch.distributed as dist
-
 from trainer.distributed import Job
 from trainer.errors import CannotTrain
 from trainer.settings import TrainerSettings
@@ -23,9 +21,7 @@ def refuse_different_settings(job: Job, settings: TrainerSettings) -> None:
     """
     own = dict(flat(settings.model_dump(mode="json")))
     difference = why_different(job.rank, own, of_rank_zero=job.from_rank_zero(own))
-    told: list[Any] = [None] * job.world_size
-    dist.all_gather_object(told, difference)
-    if problem := next((text for text in told if text), ""):
+    if problem := next((text for text in job.from_every_rank(difference) if text), ""):
         raise CannotTrain(problem)
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -65,6 +65,12 @@ class Job:
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+    def from_every_rank(self, value: T) -> list[T]:
+        """What each rank passed, in the order of the ranks. Collective."""
+        told: list[Any] = [None] * self.world_size
+        dist.all_gather_object(told, value)
+        return told
 
     def expect_progress(self, timeouts: Timeouts) -> None:
         """From here on a collective that takes longer than a step's share has failed.

@@ -28,7 +28,6 @@ from trainer.settings import SettingsError, TrainerSettings
 
 REJOIN_PAUSE_SECONDS = 1.0
 WRONG_COMMAND_LINE = 2  # argparse's, in every launcher
-ORDINARY_FAILURE = 1  # which is tried again
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FINAL = frozenset(
@@ -159,7 +158,7 @@ def why_not_writable(directory: Path, *, make: bool = True) -> tuple[str, int] |
             f"run_directory {directory}: cannot be written ({error.strerror}); "
             "is the volume mounted, and does user "
             f"{os.getuid()} own the folder?"
-        ), exit_codes.CANNOT_WRITE if error.errno in _FINAL else ORDINARY_FAILURE
+        ), exit_codes.CANNOT_WRITE if error.errno in _FINAL else exit_codes.ORDINARY_FAILURE
     return None
 
 

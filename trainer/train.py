@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainer import exit_codes
-from trainer.entry import ORDINARY_FAILURE, why_not_writable
+from trainer.entry import why_not_writable
 from trainer.errors import CannotTrain
 from trainer.events import EventLog
 from trainer.schedule import what_changed
@@ -90,10 +90,10 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
         _end_now(process, _refuse(str(error), exit_codes.CONFIG))
     except LastSaveFailed as error:
         logger.error("Training ended, and its end is not durable: %s", error)
-        _end_now(process, 1)
+        _end_now(process, exit_codes.ORDINARY_FAILURE)
     except BaseException:
         logger.exception("Training failed")
-        _end_now(process, 1)
+        _end_now(process, exit_codes.ORDINARY_FAILURE)
     _end_now(process, 0 if process.stop.is_finished else exit_codes.STOPPED_BY_SIGTERM)
 
 
@@ -190,7 +190,7 @@ def _change(text: str) -> tuple[str, Any]:
 
 
 def _refuse(message: str, code: int) -> int:
-    if code != ORDINARY_FAILURE:
+    if code != exit_codes.ORDINARY_FAILURE:
         exit_codes.leave_final_word(code, message)
     sys.stderr.write(f"steadfast: {message}\n")
     return code

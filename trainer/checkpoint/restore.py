@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
@@ -148,7 +147,7 @@ class Restorer:
         name, record = checkpoint.path.name, checkpoint.record
         share = record.files[self.job.rank :: self.job.world_size]
         damage, failure = _attempt(lambda: layout.what_is_damaged(checkpoint, share))
-        told = self._gather((damage, failure))
+        told = self.job.from_every_rank((damage, failure))
         if failures := [text for _, text in told if text]:
             self._refuse_storage_that_is_gone()
             return Unusable(name, f"cannot be read: {failures[0]}", may_heal=True)
@@ -161,7 +160,7 @@ class Restorer:
             problem = _read_dcp(checkpoint, tensors)
         else:
             problem = local_reader.read(checkpoint, tensors, self.job.rank)
-        problem = next((text for text in self._gather(problem) if text), None)
+        problem = next((text for text in self.job.from_every_rank(problem) if text), None)
         if problem is None:
             return None
         self._refuse_storage_that_is_gone()
@@ -170,7 +169,7 @@ class Restorer:
     def _refuse_storage_that_is_gone(self) -> None:
         """Raises ``OSError`` on every rank. Collective."""
         _, failure = _attempt(lambda: layout.probe(self.root))
-        if failures := [text for text in self._gather(failure) if text]:
+        if failures := [text for text in self.job.from_every_rank(failure) if text]:
             raise OSError(failures[0])
 
     def _refusal(self, found: list[Checkpoint], passed_over: list[Unusable]) -> str:
@@ -202,11 +201,6 @@ class Restorer:
             lines.append(f"step {record.step} of attempt {record.attempt} ({state})")
         lines += [f"{name} ({reason})" for name, reason in known.items()]
         return ", ".join(lines) or "none at all"
-
-    def _gather(self, value: T) -> list[T]:
-        told: list[Any] = [None] * self.job.world_size
-        dist.all_gather_object(told, value)
-        return told
 
 
 def _read_dcp(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> str | None:

@@ -11,6 +11,7 @@ written it, or the storage may answer again. And so does what is of another run.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from trainer.checkpoint.layout import COMMIT_RECORD, committed, saves
@@ -60,7 +61,7 @@ def superfluous(
     found: Iterable[Save], *, run: str, keep_latest: int, attempt: int, restored: Path | None
 ) -> list[Path]:
     """The checkpoints of ``run`` that ``attempt``, which restored that one, need not keep."""
-    own = sorted((save for save in found if save.run == run), key=_order, reverse=True)
+    own = sorted((save for save in found if save.run == run), key=attrgetter("order"), reverse=True)
     if own and own[0].attempt > attempt:
         return []  # this attempt has been replaced, and its successor decides
     since = [save for save in own if save.attempt == attempt]
@@ -73,7 +74,3 @@ def superfluous(
 def debris(found: Iterable[Save], *, before: tuple[int, int]) -> list[Path]:
     """What was begun before the save of that attempt and step, and never committed."""
     return [save.path for save in found if save.is_uncommitted and save.order < before]
-
-
-def _order(save: Save) -> tuple[int, int]:
-    return save.order

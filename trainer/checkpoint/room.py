@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +32,7 @@ class Room:
         state: TrainState,
         deletions: Deletions,
         report_progress: Callable[[], None],
-        drained_by: Callable[[], float] = lambda: math.inf,
+        drained_by: Callable[[], float],
     ) -> None:
         self._root = root
         self._place = _place(root)
