@@ -8,7 +8,7 @@ Not covered: files that change between their check and their reading.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from trainer.checkpoint import layout, local_reader
 from trainer.checkpoint.evidence import last_committed_step
 from trainer.checkpoint.fingerprint import difference
-from trainer.checkpoint.layout import Checkpoint, ShardFormat, Unusable
+from trainer.checkpoint.layout import Checkpoint, FileRecord, ShardFormat, Unusable
 from trainer.checkpoint.metadata import TensorReader
 from trainer.checkpoint.order import in_turn
 from trainer.distributed import Job
@@ -145,7 +145,7 @@ class Restorer:
             OSError: on every rank; not only these files cannot be read.
         """
         name, record = checkpoint.path.name, checkpoint.record
-        share = record.files[self.job.rank :: self.job.world_size]
+        share = share_of(record.files, rank=self.job.rank, world_size=self.job.world_size)
         damage, failure = _attempt(lambda: layout.what_is_damaged(checkpoint, share))
         told = self.job.from_every_rank((damage, failure))
         if failures := [text for _, text in told if text]:
@@ -201,6 +201,13 @@ class Restorer:
             lines.append(f"step {record.step} of attempt {record.attempt} ({state})")
         lines += [f"{name} ({reason})" for name, reason in known.items()]
         return ", ".join(lines) or "none at all"
+
+
+def share_of(files: Iterable[FileRecord], *, rank: int, world_size: int) -> tuple[FileRecord, ...]:
+    """The files that ``rank`` verifies. The largest are dealt out first: one small file among
+    them must not give a rank two large ones, for which all others would wait."""
+    largest_first = sorted(files, key=lambda file: file.size_bytes, reverse=True)
+    return tuple(largest_first[rank::world_size])
 
 
 def _read_dcp(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> str | None:
