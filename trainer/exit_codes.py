@@ -10,12 +10,12 @@ holds a code once one knows that no retry can help.
 import os
 from pathlib import Path
 
-ORDINARY_FAILURE = 1
-"""Which is tried again."""
-
 USAGE = 64
 CANNOT_WRITE = 73
 CONFIG = 78
+
+ORDINARY_FAILURE = 1
+"""Which is tried again."""
 
 STOPPED_BY_SIGTERM = 143
 INTERRUPTED = 130
