@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pydantic import NonNegativeInt, PositiveInt, ValidationError
 
 from trainer.refusals import explain
-from trainer.settings import Settings
+from trainer.fields import Settings
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,6 +11,12 @@ import os
 from pathlib import Path
 
 USAGE = 64
+NODE_UNHEALTHY = 69
+"""Another node may do: the pod is replaced."""
+
+REPEATED = 70
+"""The program fails at the same place again, or more often than the run's budget allows."""
+
 CANNOT_WRITE = 73
 CONFIG = 78
 

@@ -5,41 +5,23 @@ and the planners read and check the same settings in milliseconds.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    ValidationError,
-    model_validator,
+from pydantic import Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
+
+from trainer.faults.settings import FaultSettings
+from trainer.fields import (
+    LARGEST_STEP,
+    Fraction,
+    NonNegativeInt,
+    PositiveInt,
+    Seconds,
+    Settings,
 )
-
 from trainer.refusals import explain
-
-LARGEST_STEP = 1_000_000_000
-
-# Strict, because pydantic's own take True for 1, and YAML reads an unquoted yes as True.
-PositiveInt = Annotated[int, Field(strict=True, gt=0)]
-NonNegativeInt = Annotated[int, Field(strict=True, ge=0)]
-
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
-
-
-class Settings(BaseModel):
-    """Frozen, and a key that is not declared is an error."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
-
 
 class ModelPreset(StrEnum):
     TINY = "tiny"
@@ -59,12 +41,7 @@ class RecoveryLayer(StrEnum):
     POD = "pod"
     IN_JOB = "in_job"
     IN_PROCESS = "in_process"
-
-
-class FaultKind(StrEnum):
-    EXCEPTION = "exception"
-    SIGKILL = "sigkill"
-    HANG = "hang"
+    LAYERED = "layered"
 
 
 class ModelSettings(Settings):
@@ -122,38 +99,14 @@ class CheckpointSettings(Settings):
 class RecoverySettings(Settings):
     layer: RecoveryLayer = RecoveryLayer.IN_JOB
     max_restarts: NonNegativeInt = 20
-    """Restarts of the workers by ft_launcher, or re-entries in process, before the pod gives up."""
+    """Restarts, by whichever layer, within ``restart_window_seconds``; one more ends the run."""
 
+    restart_window_seconds: Seconds = 3600.0
+    """A run that fails now and then goes on for ever; one that fails this often is broken."""
 
-class FaultSettings(Settings):
-    """Faults to inject, drawn ahead from a seed; none by default."""
-
-    count: NonNegativeInt = 0
-    seed: NonNegativeInt = 42
-    kinds: Annotated[tuple[FaultKind, ...], Field(min_length=1)] = (
-        FaultKind.EXCEPTION,
-        FaultKind.HANG,
-    )
-    weights: tuple[PositiveFloat, ...] = (0.6, 0.4)
-    after_step: NonNegativeInt = 10
-    """Faults come after this step, so that every run has one to restore or redo."""
-
-    include_rank_zero: bool = False
-
-    @model_validator(mode="after")
-    def _one_weight_a_kind(self) -> Self:
-        if len(self.kinds) != len(self.weights):
-            raise ValueError(
-                f"faults.kinds has {len(self.kinds)} entries and faults.weights "
-                f"{len(self.weights)}; give one weight for each kind"
-            )
-        if len(set(self.kinds)) != len(self.kinds):
-            raise ValueError("faults.kinds names a kind twice; name each once and raise its weight")
-        if not math.isfinite(sum(self.weights)):
-            raise ValueError(
-                "the sum of faults.weights is not finite; only their ratio counts: lower them"
-            )
-        return self
+    min_world_size: PositiveInt | None = None
+    """In process, go on without ranks that died while so many are left. Without it a smaller
+    world is refused, and the layer outside replaces what died."""
 
 
 class TimeoutSettings(Settings):
@@ -161,7 +114,10 @@ class TimeoutSettings(Settings):
 
     hang_seconds: Seconds = 120.0
     """A rank that has made no progress for this long is hung. Must exceed the longest step,
-    with the save that it waits for."""
+    with the save that it waits for. Once the run knows its own step time, less will do."""
+
+    shortest_hang_seconds: Seconds = 5.0
+    """However short the steps are, a rank is not taken for hung before."""
 
     startup_seconds: Seconds = 1200.0
     """The longest that imports, model build, restore and the first step may take."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import deployment
 from trainer.faults.plan import Fault, faults_due, on_ranks, plan_faults
-from trainer.settings import FaultKind, FaultSettings
+from trainer.faults.settings import FaultKind, FaultSettings
 
 PUBLISHED = FaultSettings(count=5)
 REHEARSAL = Path(__file__).parents[2] / "deployments" / "rehearsal.yaml"

@@ -11,7 +11,7 @@ import pytest
 
 from trainer.faults.injector import FaultInjector, InjectedFault
 from trainer.faults.plan import Fault
-from trainer.settings import FaultKind
+from trainer.faults.settings import FaultKind
 
 EXCEPTION = Fault(name="1-exception-step-5-rank-1", step=5, rank=1, kind=FaultKind.EXCEPTION)
 HANG = Fault(name="2-hang-step-9-rank-1", step=9, rank=1, kind=FaultKind.HANG)
@@ -65,7 +65,7 @@ def test_sigkill_ends_the_process_and_leaves_its_file(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from trainer.faults.injector import FaultInjector\n"
         "from trainer.faults.plan import Fault\n"
-        "from trainer.settings import FaultKind\n"
+        "from trainer.faults.settings import FaultKind\n"
         "fault = Fault(name='1-sigkill', step=1, rank=0, kind=FaultKind.SIGKILL)\n"
         f"injector = FaultInjector(Path({str(tmp_path)!r}), (fault,), rank=0)\n"
         "injector.fire_due(1, lambda fault: print('recorded', fault.name, flush=True))\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainer.faults.plan import Fault, faults_due
-from trainer.settings import FaultKind
+from trainer.faults.settings import FaultKind
 
 # Python delivers an asynchronous exception between two bytecodes, so a hang that in-process
 # recovery can break must not sit in one long call.

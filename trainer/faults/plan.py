@@ -10,7 +10,7 @@ is given time to recover between two faults; choose a seed whose plan does.
 import random
 from dataclasses import dataclass, replace
 
-from trainer.settings import FaultKind, FaultSettings
+from trainer.faults.settings import FaultKind, FaultSettings
 
 PLANNED_WORLD_SIZE = 16
 
