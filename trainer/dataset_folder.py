@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import NonNegativeInt, PositiveInt, ValidationError
 
-from trainer.refusals import explain
 from trainer.fields import Settings
+from trainer.refusals import explain
 
 if TYPE_CHECKING:
     from torch import Tensor

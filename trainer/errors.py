@@ -1,13 +1,29 @@
-"""The one error that decides about recovery: trying again cannot help."""
+"""The errors that decide about recovery: whether another try can help, and where."""
 
 from collections.abc import Callable
 from typing import TypeVar
+
+from trainer import exit_codes
 
 T = TypeVar("T")
 
 
 class CannotTrain(Exception):
     """Every further attempt would meet the same; the message says what is wrong and what to do."""
+
+    exit_code = exit_codes.CONFIG
+
+
+class Repeats(CannotTrain):
+    """The same failure at the same step again, or too many failures: a bug, not bad luck."""
+
+    exit_code = exit_codes.REPEATED
+
+
+class NodeUnhealthy(Exception):
+    """This node must not take part any more; the message names it and what it lacks."""
+
+    exit_code = exit_codes.NODE_UNHEALTHY
 
 
 def usable(make: Callable[[], T]) -> T:

@@ -23,6 +23,7 @@ from trainer.fields import (
 )
 from trainer.refusals import explain
 
+
 class ModelPreset(StrEnum):
     TINY = "tiny"
     LLAMA_1B = "llama-1b"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainer import exit_codes
 from trainer.entry import why_not_writable
-from trainer.errors import CannotTrain
+from trainer.errors import CannotTrain, NodeUnhealthy
 from trainer.events import EventLog
 from trainer.schedule import what_changed
 from trainer.settings import SettingsError, TrainerSettings
@@ -86,8 +86,8 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     )
     try:
         layer.run(lambda attempt: _attempt(run_attempt, process, attempt))
-    except CannotTrain as error:
-        _end_now(process, _refuse(str(error), exit_codes.CONFIG))
+    except (CannotTrain, NodeUnhealthy) as error:
+        _end_now(process, _refuse(str(error), error.exit_code))
     except LastSaveFailed as error:
         logger.error("Training ended, and its end is not durable: %s", error)
         _end_now(process, exit_codes.ORDINARY_FAILURE)
