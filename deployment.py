@@ -124,9 +124,10 @@ class Deployment(InfraSettings):
                 f"runs.{run_name}: data.global_batch_size {settings.data.global_batch_size} "
                 f"leaves some of {world_size} ranks without a sequence; take at least {world_size}"
             )
-        if settings.recovery.layer is RecoveryLayer.NONE and settings.faults.count:
+        num_faults = settings.faults.count + len(settings.faults.planned)
+        if settings.recovery.layer is RecoveryLayer.NONE and num_faults:
             raise ValueError(
-                f"runs.{run_name}: faults.count is {settings.faults.count} but recovery.layer "
+                f"runs.{run_name}: {num_faults} faults are planned but recovery.layer "
                 "is 'none', so the first fault would end it; choose another layer"
             )
         return settings

@@ -19,7 +19,7 @@ step_completed       rank   ``seconds`` (whole step), ``stall_seconds`` (in it, 
 checkpoint_begun     rank   ``stall_seconds``
 checkpoint_committed rank   ``save_seconds`` (from begun to committed)
 checkpoint_failed    rank   ``reason``
-fault_injected       rank   ``kind``, ``fault`` (its name in the plan)
+fault_injected       rank   ``kind``, ``fault`` (its name in the plan), ``at_step`` (in which)
 attempt_failed       rank   ``reason``
 run_finished         rank   ``digest`` (of this rank's parameters and optimizer state)
 ==================== ====== ================================================================

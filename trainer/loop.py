@@ -20,7 +20,6 @@ from trainer.distributed import Job, Votes, process_group
 from trainer.errors import CannotTrain, usable
 from trainer.events import EventLog
 from trainer.faults.injector import FaultInjector
-from trainer.faults.plan import Fault, on_ranks, plan_faults
 from trainer.model import build_model
 from trainer.optimization import Optimization, adamw, refuse_non_finite
 from trainer.recovery.layer import Attempt
@@ -88,8 +87,7 @@ class _Run:
         self._optimization = Optimization(
             settings, job=job, state=self._state, end_of_text=corpus.end_of_text
         )
-        plan = on_ranks(plan_faults(settings.faults, max_steps=settings.max_steps), job.world_size)
-        self._injector = FaultInjector(settings.run_directory, plan, job.rank)
+        self._injector = FaultInjector(settings, job, events=self._events)
         self._checkpointer = Checkpointer(
             settings,
             job=job,
@@ -172,7 +170,7 @@ class _Run:
         job = self._job
         ids, tokens = usable(lambda: self._batches.batch(step, job.rank, job.world_size))
         loss = self._optimization.backward(tokens)
-        self._injector.fire_due(step, self._record_fault)
+        self._injector.fire_due(step)
         gradient_norm = self._optimization.update(step)
         agreed = self._agree(step, loss, gradient_norm)
         stall = self._look_after_saves(step, agreed)
@@ -231,6 +229,3 @@ class _Run:
         if not self._checkpointer.due(step):
             self._save(step)
         self._checkpointer.wait()
-
-    def _record_fault(self, fault: Fault) -> None:
-        self._events.record("fault_injected", kind=fault.kind.value, fault=fault.name)

@@ -143,13 +143,7 @@ class TrainerSettings(Settings):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        room = self.max_steps - 1 - self.faults.after_step
-        if self.faults.count > max(room, 0):
-            raise ValueError(
-                f"faults.count {self.faults.count} does not fit between faults.after_step "
-                f"{self.faults.after_step} and max_steps {self.max_steps}; "
-                "lower faults.count or raise max_steps"
-            )
+        self.faults.refuse_misfit(max_steps=self.max_steps, device=self.device)
         if self.optimizer.warmup_steps >= self.max_steps:
             raise ValueError(
                 f"optimizer.warmup_steps {self.optimizer.warmup_steps} must be below "
