@@ -48,7 +48,8 @@ class FaultInjector:
                 self._record(fault, step)
                 if fault.kind is FaultKind.SLOW:
                     self._slow_steps_left = self._settings.faults.slow_steps
-                suffer(fault, Scene(self._settings, self._job, self._events.attempt, step))
+                else:
+                    suffer(fault, Scene(self._settings, self._job, self._events.attempt, step))
         if self._slow_steps_left:
             self._slow_steps_left -= 1
             linger(self._settings.faults.slow_seconds)

@@ -44,10 +44,10 @@ class Scene:
 
 
 def suffer(fault: Fault, scene: Scene) -> None:
-    """Let ``fault`` happen to this process, now.
+    """Let ``fault`` happen to this process, now; ``slow``, which takes many steps, is no such.
 
-    Returns after those that training outlives: ``slow`` (whose seconds the injector adds),
-    ``storage_full``, and ``stop`` if somebody continues the process.
+    Returns after ``storage_full``, which training outlives, and after ``stop`` if somebody
+    continues the process.
 
     Raises:
         InjectedFault: ``exception`` was due.
@@ -82,8 +82,6 @@ def suffer(fault: Fault, scene: Scene) -> None:
         case FaultKind.CORRUPT_CHECKPOINT:
             storage.corrupt_the_newest(scene.settings, fault)
             kill_this_process()
-        case FaultKind.SLOW:
-            pass
 
 
 def linger(seconds: float) -> None:
