@@ -55,8 +55,7 @@ def join_another_collective(job: Job) -> None:
         RuntimeError: it timed out or was aborted.
     """
     mine = torch.zeros(_WORDS_OF_A_RANK, device=job.device)
-    everyones = torch.empty(job.world_size * _WORDS_OF_A_RANK, device=job.device)
-    dist.all_gather_into_tensor(everyones, mine)
+    dist.all_gather([torch.empty_like(mine) for _ in range(job.world_size)], mine)
     if job.device.type == "cuda":
         torch.cuda.synchronize(job.device)
     raise Desynchronised("this rank left out a collective of the step, and may not complete it")
