@@ -92,9 +92,7 @@ def listed(*faults: tuple[FaultKind, int, int]) -> tuple[Fault, ...]:
 
 
 def test_a_listed_plan_is_in_order_of_step_and_named_as_if_drawn() -> None:
-    plan = listed(
-        (FaultKind.STOP, 30, 0), (FaultKind.EXCEPTION, 7, 1), (FaultKind.SLOW, 30, 1)
-    )
+    plan = listed((FaultKind.STOP, 30, 0), (FaultKind.EXCEPTION, 7, 1), (FaultKind.SLOW, 30, 1))
     assert [fault.name for fault in plan] == [
         "1-exception-step-7-rank-1",
         "2-stop-step-30-rank-0",
@@ -129,9 +127,7 @@ FIRST, SECOND, THIRD = (fault.name for fault in SPACED)
         pytest.param(
             50, 1, {FIRST: 1170.0, SECOND: 1500.0}, 1660.0, [THIRD], id="the last that fired counts"
         ),
-        pytest.param(
-            99, 1, {FIRST: 1.0, SECOND: 2.0, THIRD: 3.0}, 9999.0, [], id="none is left"
-        ),
+        pytest.param(99, 1, {FIRST: 1.0, SECOND: 2.0, THIRD: 3.0}, 9999.0, [], id="none is left"),
     ],
 )
 def test_spaced_faults_wait_for_each_other_and_never_pack(

@@ -224,4 +224,3 @@ def is_slow(fire_due: Callable[[int], None], step: int) -> bool:
     began = time.monotonic()
     fire_due(step)
     return time.monotonic() - began >= 0.05
-
