@@ -16,7 +16,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,12 +23,12 @@ from types import FrameType
 
 from trainer import exit_codes
 from trainer.events import EventLog
+from trainer.health import storage
 from trainer.settings import SettingsError, TrainerSettings
 
 REJOIN_PAUSE_SECONDS = 1.0
 WRONG_COMMAND_LINE = 2  # argparse's, in every launcher
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FINAL = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG}
 )
@@ -147,12 +146,9 @@ def why_not_writable(directory: Path, *, make: bool = True) -> tuple[str, int] |
             it may be a mount point that lost its file system.
     """
     try:
-        if make:
-            directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory) as probe:
-            probe.write(b"probe")
+        storage.probe(directory, make=make)
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in storage.FULL:
             return None
         return (
             f"run_directory {directory}: cannot be written ({error.strerror}); "

@@ -26,6 +26,10 @@ class NodeUnhealthy(Exception):
     exit_code = exit_codes.NODE_UNHEALTHY
 
 
+class ContextBroken(Exception):
+    """This process can never use its GPU again; a new one on the same node may."""
+
+
 def usable(make: Callable[[], T]) -> T:
     """What ``make`` returns; input that it refuses ends the run, not this attempt."""
     try:

@@ -11,6 +11,9 @@ name                 by     fields beyond ``wall mono attempt step``
 pod_started          pod    ``pod`` (index)
 pod_stopped          pod    ``pod``, ``exit_code``
 process_started      rank   ``wall`` and ``mono`` are those of the process's own start
+health_checked       rank   ``node``, ``findings`` (each ``check``, ``verdict``, ``reason``), by the
+                            first rank of a node and those that leave it; ``attempt`` and
+                            ``step`` are still those of the attempt before
 attempt_started      rank
 process_group_ready  rank
 restored             rank   ``step`` restored (0: from the start), ``source`` (durable, none)

@@ -20,6 +20,7 @@ from trainer.distributed import Job, Votes, process_group
 from trainer.errors import CannotTrain, usable
 from trainer.events import EventLog
 from trainer.faults.injector import FaultInjector
+from trainer.health.node import refuse_unhealthy_node
 from trainer.model import build_model
 from trainer.optimization import Optimization, adamw, refuse_non_finite
 from trainer.recovery.layer import Attempt
@@ -48,6 +49,7 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
     began = {"wall": time.time(), "mono": time.monotonic()}
     settings, events = process.settings, process.events
     process.watchdog.expect_progress(within=process.timeouts.barrier_seconds)
+    refuse_unhealthy_node(settings, events)
     with process_group(settings.device, process.timeouts, attempt.store) as job:
         number = claim_attempt(settings.run_directory) if job.rank == 0 else 0
         events.attempt = job.from_rank_zero(number)
