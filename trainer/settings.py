@@ -150,6 +150,11 @@ class TrainerSettings(Settings):
                 f"{self.faults.after_step} and max_steps {self.max_steps}; "
                 "lower faults.count or raise max_steps"
             )
+        if self.recovery.min_world_size is not None:
+            raise ValueError(
+                f"recovery.min_world_size {self.recovery.min_world_size}: no launcher here lets a "
+                "job go on without the ranks that died (decision 0515); remove it"
+            )
         if self.optimizer.warmup_steps >= self.max_steps:
             raise ValueError(
                 f"optimizer.warmup_steps {self.optimizer.warmup_steps} must be below "
