@@ -105,10 +105,6 @@ class RecoverySettings(Settings):
     restart_window_seconds: Seconds = 3600.0
     """A run that fails now and then goes on for ever; one that fails this often is broken."""
 
-    min_world_size: PositiveInt | None = None
-    """In process, go on without ranks that died while so many are left. Without it a smaller
-    world is refused, and the layer outside replaces what died."""
-
 
 class TimeoutSettings(Settings):
     """The few numbers from which ``trainer.timeouts`` derives every timeout."""

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainer import exit_codes
 from trainer.entry import why_not_writable
-from trainer.errors import CannotTrain, NodeUnhealthy
+from trainer.errors import CannotTrain, NodeUnhealthy, Repeats
 from trainer.events import EventLog
+from trainer.recovery.repeats import note_failure
 from trainer.schedule import what_changed
 from trainer.settings import SettingsError, TrainerSettings
 
@@ -86,6 +87,9 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     )
     try:
         layer.run(lambda attempt: _attempt(run_attempt, process, attempt))
+    except Repeats as error:
+        logger.error("The failure that comes again", exc_info=error.__cause__)
+        _end_now(process, _refuse(str(error), error.exit_code))
     except (CannotTrain, NodeUnhealthy) as error:
         _end_now(process, _refuse(str(error), error.exit_code))
     except LastSaveFailed as error:
@@ -105,10 +109,18 @@ def _attempt(
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         process.events.record("attempt_failed", reason=reason)
-        # The frames hold the model, and through it the process group's sockets. Gloo
-        # cannot be aborted: only when they close do the other ranks stop waiting for us.
-        traceback.clear_frames(error.__traceback__)
-        gc.collect()
+        try:
+            note_failure(
+                process.settings.run_directory,
+                step=process.events.step + 1,
+                error=error,
+                attempt=process.events.attempt,
+            )
+        finally:
+            # The frames hold the model, and through it the process group's sockets. Gloo
+            # cannot be aborted: only when they close do the other ranks stop waiting for us.
+            traceback.clear_frames(error.__traceback__)
+            gc.collect()
         raise
 
 

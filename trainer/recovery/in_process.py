@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from nvidia_resiliency_ext import inprocess
 
-from trainer.errors import CannotTrain
+from trainer.errors import CannotTrain, NodeUnhealthy
 from trainer.recovery.layer import Attempt
 from trainer.settings import RecoverySettings
 from trainer.timeouts import Timeouts
@@ -89,7 +89,7 @@ class InProcessLayer:
             "timeout": datetime.timedelta(seconds=self._timeouts.barrier_seconds),
         }
 
-        final: list[CannotTrain] = []
+        final: list[CannotTrain | NodeUnhealthy] = []
 
         def entered(call_wrapper: inprocess.CallWrapper = None) -> None:
             if call_wrapper.iteration == 0:
@@ -101,14 +101,14 @@ class InProcessLayer:
             )
             try:
                 train(Attempt(store=meeting, report_progress=call_wrapper.ping))
-            except CannotTrain as error:
+            except (CannotTrain, NodeUnhealthy) as error:
                 final.append(error)
                 raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends
 
         try:
             self._wrapper(agent)(entered)()
         except SystemExit:
-            raise final[0] from None
+            raise final[0] from final[0].__cause__
 
     def _wrapper(self, store_arguments: dict[str, Any]) -> Any:
         world_size = int(os.environ["WORLD_SIZE"])

@@ -47,6 +47,10 @@ def layer_for(settings: TrainerSettings, timeouts: Timeouts) -> Layer:
             from trainer.recovery.in_process import InProcessLayer
 
             return InProcessLayer(settings.recovery, timeouts)
+        case RecoveryLayer.LAYERED:
+            from trainer.recovery.layered import LayeredLayer
+
+            return LayeredLayer(settings.recovery, timeouts)
 
 
 class OnceLayer:
