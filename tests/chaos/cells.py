@@ -78,9 +78,7 @@ def expected(cell: Cell) -> Expectation:
     if cell.kind in PASSED_OVER:
         return Expectation(Outcome.ENDURED)
     if cell.layer is RecoveryLayer.NONE:
-        return Expectation(
-            Outcome.REFUSED, exit_codes=BY_A_SIGNAL | {exit_codes.ORDINARY_FAILURE}
-        )
+        return Expectation(Outcome.REFUSED, exit_codes=BY_A_SIGNAL | {exit_codes.ORDINARY_FAILURE})
     return Expectation(Outcome.RECOVERED, caught_by=_innermost(cell))
 
 
