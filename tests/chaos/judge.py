@@ -11,6 +11,7 @@ from typing import Any
 from tests.chaos.cells import Cell, Expectation, Outcome, expected, is_further_out
 from tests.chaos.plans import Plan
 from trainer.events import Event
+from trainer.faults.settings import FaultKind
 from trainer.goodput.ledger import account_for
 from trainer.goodput.recoveries import Recovery
 from trainer.settings import RecoveryLayer
@@ -97,7 +98,7 @@ def judge(
         verdict.problems.append(f"losses are not finite from {account.nonfinite_loss_steps[0]}")
     verdict.problems += _faults_not_as_planned(plan, events)
     for recovery in account.recoveries:
-        cell = Cell(next(f.kind for f in plan.faults if f.kind == recovery.kind), plan.layer)
+        cell = Cell(FaultKind(recovery.kind), plan.layer)
         suffered, problem = _suffered(cell, recovery, events)
         verdict.suffered.append(suffered)
         verdict.problems += [problem] if problem else []

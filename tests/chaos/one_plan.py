@@ -52,11 +52,12 @@ def main(plan_file: Path, folder: Path) -> int:
         except DeploymentError as error:
             _write(folder, as_json(refused_by_settings(plan, str(error))), began)
             return 0
+        ours = frozenset(_children())  # the renderer's Node, which ends with us
         (done,) = rehearse([run], folder, limits=LIMITS, fresh=True, interrupts=interrupts)
         if interrupts.count:
             return 130
     verdict = _verdict(plan, done, reference)
-    verdict["problems"] += what_is_left(has_own_memory=has_own_memory)
+    verdict["problems"] += what_is_left(ours, has_own_memory=has_own_memory)
     _write(folder, verdict, began)
     return 0
 
@@ -90,19 +91,18 @@ def plan_from(values: dict[str, Any]) -> Plan:
 
 def own_shared_memory(libc: Any) -> bool:
     """Give this process and its children an empty /dev/shm; False where that is not allowed."""
-    return (
-        libc.unshare(CLONE_NEWNS) == 0
-        and libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None) == 0
-        and libc.mount(b"tmpfs", str(SHARED_MEMORY).encode(), b"tmpfs", 0, b"size=2g") == 0
-    )
+    if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+        return False
+    done: int = libc.mount(b"tmpfs", str(SHARED_MEMORY).encode(), b"tmpfs", 0, b"size=2g")
+    return done == 0
 
 
-def what_is_left(*, has_own_memory: bool) -> list[str]:
+def what_is_left(ours: frozenset[int], *, has_own_memory: bool) -> list[str]:
     """What the pods left behind: living descendants, and names in shared memory."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    found = [f"left running: {_command(pid)}" for pid in _children()]
+    found = [f"left running: {_command(pid)}" for pid in _children() if pid not in ours]
     if has_own_memory:
         found += [f"left in {SHARED_MEMORY}: {path.name}" for path in SHARED_MEMORY.iterdir()]
     return found
