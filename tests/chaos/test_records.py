@@ -7,6 +7,7 @@ import pytest
 
 from tests.chaos import __main__ as chaos
 from tests.chaos.cells import ALL_CELLS, Cell, is_claimed
+from tests.chaos.driver import Stopped
 from tests.chaos.plans import Plan, draw_plan
 from tests.chaos.records import Record, Records, empty_cells, failures, histogram, refused
 from tests.chaos.tables import histogram_text, matrix_markdown
@@ -98,7 +99,7 @@ class Instant:
     def run(self, plans: list[Plan], records: Records, tell: Any) -> None:
         for number, plan in enumerate(plans):
             if number == Instant.stop_after:
-                raise chaos.Stopped
+                raise Stopped
             Instant.ran.append(plan.name)
             refused = not all(is_claimed(cell) for cell in plan.cells)
             done = record(

@@ -5,12 +5,13 @@ each restart, once a step of the new attempt is done, all its processes are
 sampled. Exit code: 0 nothing grows; 1 something does, or a run failed; 130 stopped.
 """
 
+import ctypes
 import json
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos.one_plan import LIMITS
+from tests.chaos.one_plan import LIMITS, own_shared_memory
 from tests.chaos.plans import Plan, PlannedFault
 from tests.chaos.runs import render
 from tests.soak.growth import Sample, Trend, trends
@@ -77,6 +78,8 @@ def soak_plan(layer: RecoveryLayer, num_restarts: int) -> Plan:
 
 def main(num_restarts: int = NUM_RESTARTS, out: Path = OUT) -> int:
     good = True
+    # Where that is not allowed, what others do in /dev/shm is counted too.
+    own_shared_memory(ctypes.CDLL(None))
     with Interrupts() as interrupts:
         for layer in LAYERS:
             outcome, samples = soak(soak_plan(layer, num_restarts), out, interrupts)
