@@ -118,10 +118,13 @@ def soak(plan: Plan, out: Path, interrupts: Interrupts) -> tuple[str, list[Sampl
 
 def text(layer: RecoveryLayer, outcome: str, found: list[Trend], *, num_samples: int) -> str:
     lines = [f"{layer.value}: {outcome}, {num_samples} attempts sampled"]
-    lines.append(f"  {'measure':<24}{'first':>14}{'last':>14}{'a restart':>12}{'bound':>10}")
+    lines.append(
+        f"  {'measure':<24}{'first':>14}{'last':>14}{'a restart':>12}{'late':>12}{'bound':>10}"
+    )
     for trend in found:
-        numbers = f"{trend.first:>14.0f}{trend.last:>14.0f}{trend.slope:>12.3f}{trend.bound:>10g}"
-        lines.append(f"  {trend.measure:<24}{numbers}{'  GROWS' if trend.grows else ''}")
+        ends = f"{trend.first:>14.0f}{trend.last:>14.0f}"
+        slopes = f"{trend.slope:>12.3f}{trend.late_slope:>12.3f}{trend.bound:>10g}"
+        lines.append(f"  {trend.measure:<24}{ends}{slopes}{'  GROWS' if trend.grows else ''}")
     return "\n".join(lines)
 
 

@@ -2,11 +2,12 @@
 
 The first restarts fill caches, so the last forty count. Something grows if the
 median slope over all pairs of restarts (Theil-Sen, which a few odd samples do
-not move) exceeds its bound *and* the last ten samples lie above the first ten.
+not move) exceeds its bound, in the window *and* in its later half, since what only fills
+up goes slower and slower; *and* the last ten samples lie above the first ten.
 
 Bounds: counts may not grow at all, so a twentieth a restart (two in forty) is
 told apart from a sample that caught a helper thread. Memory comes in pages of
-4 KiB and allocators take several at once: four pages a restart, which is 16 MiB in
+4 KiB and allocators take several at once: four pages a restart and process, which is 16 MiB in
 a thousand restarts. ft_launcher is known to grow by 2.5 to 2.9 KiB a restart,
 which is below that. Not covered: growth that shows only after more than fifty.
 """
@@ -35,12 +36,16 @@ class Trend:
     slope: float
     """A restart."""
 
+    late_slope: float
+    """The same in the later half of the window."""
+
     bound: float
 
     @property
     def grows(self) -> bool:
         least = 1.0 if self.bound == COUNT_BOUND else self.bound * EDGE
-        return self.slope > self.bound and self.last - self.first >= least
+        steady = min(self.slope, self.late_slope) > self.bound
+        return steady and self.last - self.first >= least
 
 
 def trends(samples: Sequence[Sample]) -> list[Trend]:
@@ -68,5 +73,6 @@ def _trend(name: str, values: Sequence[float]) -> Trend:
         first=statistics.median(values[:EDGE]),
         last=statistics.median(values[-EDGE:]),
         slope=theil_sen(values),
+        late_slope=theil_sen(values[len(values) // 2 :]),
         bound=MEMORY_BOUND_BYTES if name.endswith("_bytes") else COUNT_BOUND,
     )

@@ -22,11 +22,14 @@ def role_of(arguments: str, *, has_rank: bool) -> str:
 
 
 def sample(mark: bytes, proc: Path = Path("/proc")) -> dict[str, float]:
-    """Sums by role over the processes whose environment holds ``mark``, and of shared memory."""
+    """Sums by role over the processes whose environment holds ``mark``; memory is a process's mean."""
     sums: dict[str, float] = defaultdict(float)
     for process in proc.iterdir():
         if process.name.isdigit():
             _add(sums, process, mark)
+    for role in (ENTRY, LAUNCHER, RANK, OTHER):
+        if count := sums.get(f"{role} processes"):
+            sums[f"{role} pss_bytes"] /= count
     files = [path.stat() for path in SHARED_MEMORY.iterdir()]
     sums["shm files"] = len(files)
     sums["shm_bytes"] = sum(each.st_size for each in files)

@@ -35,6 +35,10 @@ def test_what_the_first_restarts_fill_is_no_growth() -> None:
     assert not grows([float(min(i, 10)) for i in range(50)])
 
 
+def test_memory_that_fills_up_more_and_more_slowly_is_no_growth() -> None:
+    assert not grows([1e8 - 5e6 * 0.85**i for i in range(50)], "rank pss_bytes")
+
+
 def test_memory_may_grow_by_a_page_now_and_then_but_not_by_ten_a_restart() -> None:
     assert not grows([1e8 + 2900.0 * i for i in range(50)], "launcher pss_bytes")
     assert grows([1e8 + 40960.0 * i for i in range(50)], "launcher pss_bytes")
