@@ -22,7 +22,7 @@ def role_of(arguments: str, *, has_rank: bool) -> str:
 
 
 def sample(mark: bytes, proc: Path = Path("/proc")) -> dict[str, float]:
-    """Sums by role over the processes whose environment holds ``mark``; memory is a process's mean."""
+    """By role, over the processes whose environment holds ``mark``: sums, of memory the mean."""
     sums: dict[str, float] = defaultdict(float)
     for process in proc.iterdir():
         if process.name.isdigit():
