@@ -34,24 +34,41 @@ from trainer.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
 
+NO_RANK = -1
 STORE_CHECK_SECONDS = 1.0
 _POLL = datetime.timedelta(seconds=0.25)
 
 
 class AgentStore(inprocess.store.StoreMixin, dist.TCPStore):  # type: ignore[misc]
-    """A client of the store that the launcher's agent on node 0 hosts."""
+    """A client of the store that the launcher's agent on node 0 hosts.
 
-    TCP_STORE_HOST_RANK = -1  # read by NVRx: no rank hosts it
+    ft_launcher's agent hosts none. There ``host_rank`` does: whichever rank dies, all are started
+    anew. Whoever comes second in its process finds the port taken, and is a client.
+    """
 
-    def __init__(self, host_name: str, port: int, timeout: datetime.timedelta) -> None:
-        super().__init__(
-            host_name=host_name,
-            port=port,
-            is_master=False,
-            wait_for_workers=False,
-            use_libuv=True,
-            timeout=timeout,
-        )
+    def __init__(
+        self, host_name: str, port: int, timeout: datetime.timedelta, *, host_rank: int = NO_RANK
+    ) -> None:
+        self._host_rank = host_rank
+        where: dict[str, Any] = {
+            "host_name": host_name,
+            "port": port,
+            "wait_for_workers": False,
+            "use_libuv": True,
+            "timeout": timeout,
+        }
+        if host_rank == int(os.environ["RANK"]):
+            try:
+                super().__init__(is_master=True, **where)
+                return
+            except dist.DistError:
+                logger.debug("Port %d has a store already", port)
+        super().__init__(is_master=False, **where)
+
+    @property
+    def critical_ranks(self) -> tuple[int, ...]:
+        """Read by NVRx: these leave last."""
+        return (self._host_rank,)
 
 
 def _end_with_the_store(agent: dict[str, Any]) -> None:
@@ -68,6 +85,12 @@ def _end_with_the_store(agent: dict[str, Any]) -> None:
             time.sleep(STORE_CHECK_SECONDS)
 
     threading.Thread(target=watch, name="store-watch", daemon=True).start()
+
+
+def _host_rank() -> int:
+    """Launchers tell in this variable whether their agent hosts a store; both know it."""
+    by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "False") == "True"
+    return NO_RANK if by_agent else 0
 
 
 def _first_line(error: Exception) -> str:
@@ -106,7 +129,7 @@ class InProcessLayer:
                 raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends
 
         try:
-            self._wrapper(agent)(entered)()
+            self._wrapper(agent | {"host_rank": _host_rank()})(entered)()
         except SystemExit:
             raise final[0] from final[0].__cause__
 
