@@ -28,6 +28,7 @@ import torch.distributed as dist
 from nvidia_resiliency_ext import inprocess
 
 from trainer.errors import CannotTrain
+from trainer.recovery.budget import UNLIMITED_RESTARTS
 from trainer.recovery.layer import Attempt
 from trainer.settings import RecoverySettings
 from trainer.timeouts import Timeouts
@@ -118,14 +119,14 @@ class InProcessLayer:
             store_factory=AgentStore,
             store_kwargs=store_arguments,
             initialize=inprocess.initialize.RetryController(
-                max_iterations=self._recovery.max_restarts + 1,
+                max_iterations=UNLIMITED_RESTARTS,
                 min_world_size=world_size,
                 min_active_world_size=world_size,
             ),
             abort=inprocess.abort.AbortTorchDistributed(),
             health_check=inprocess.Compose(
                 inprocess.health_check.CudaHealthCheck(),
-                inprocess.health_check.FaultCounter(max_rank_faults=self._recovery.max_restarts),
+                inprocess.health_check.FaultCounter(max_rank_faults=UNLIMITED_RESTARTS),
             ),
             rank_assignment=inprocess.Compose(
                 inprocess.rank_assignment.ActivateAllRanks(),
