@@ -22,6 +22,7 @@ START_RANKS = (
     "tests/trainer/",
     "tests/test_rehearsal.py",
     "tests/test_stop_and_resume.py",
+    "tests/workloads/test_node_faults.py",
     "tests/workloads/test_rehears",
 )
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from trainer.agreement import refuse_different_settings
-from trainer.attempts import claim_attempt
 from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.checkpointer import Checkpointer
 from trainer.checkpoint.modes import writer_for
 from trainer.data import Batches, open_corpus
 from trainer.distributed import Job, Votes, process_group
-from trainer.errors import CannotTrain, usable
+from trainer.errors import CannotTrain, Repeats, usable
 from trainer.events import EventLog
 from trainer.faults.injector import FaultInjector
 from trainer.health.node import refuse_unhealthy_node
 from trainer.model import build_model
 from trainer.optimization import Optimization, adamw, refuse_non_finite
+from trainer.recovery.budget import claim_within_budget
 from trainer.recovery.layer import Attempt
 from trainer.settings import CheckpointMode, TrainerSettings
 from trainer.state import TrainState, seed_random_numbers
@@ -51,8 +51,12 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
     process.watchdog.expect_progress(within=process.timeouts.barrier_seconds)
     refuse_unhealthy_node(settings, events)
     with process_group(settings.device, process.timeouts, attempt.store) as job:
-        number = claim_attempt(settings.run_directory) if job.rank == 0 else 0
-        events.attempt = job.from_rank_zero(number)
+        claimed = (0, "")
+        if job.rank == 0:
+            claimed = claim_within_budget(settings.run_directory, settings.recovery)
+        events.attempt, over_budget = job.from_rank_zero(claimed)
+        if over_budget:
+            raise Repeats(over_budget)
         refuse_different_settings(job, settings)
         events.step = 0
         events.record("attempt_started", **began)

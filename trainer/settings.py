@@ -44,6 +44,16 @@ class RecoveryLayer(StrEnum):
     IN_PROCESS = "in_process"
     LAYERED = "layered"
 
+    @property
+    def uses_ft_launcher(self) -> bool:
+        """Whether the launcher replaces workers in place; else their failure ends the pod."""
+        return self in (RecoveryLayer.IN_JOB, RecoveryLayer.LAYERED)
+
+    @property
+    def reenters(self) -> bool:
+        """Whether a living process trains again, watched by a monitor that it forks."""
+        return self in (RecoveryLayer.IN_PROCESS, RecoveryLayer.LAYERED)
+
 
 class ModelSettings(Settings):
     preset: ModelPreset

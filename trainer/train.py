@@ -130,6 +130,8 @@ def _end_now(process: "Process", code: int) -> NoReturn:
     Nothing is lost by it. Checkpoints are written without buffers, and events too, but for
     those that wait for a disk.
     """
+    if code == 0:
+        exit_codes.note_run_finished()
     process.worker.kill()
     process.events.close()
     logging.shutdown()

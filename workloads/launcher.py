@@ -9,7 +9,8 @@ a release does not know is left out. Not covered: nodes held in reserve.
 import math
 from types import MappingProxyType
 
-from trainer.settings import RecoveryLayer, TrainerSettings
+from trainer.recovery.budget import UNLIMITED_RESTARTS
+from trainer.settings import TrainerSettings
 from trainer.timeouts import Timeouts
 
 RENDEZVOUS_PORT = 29500
@@ -21,7 +22,7 @@ JOIN_SECONDS = 1800
 STORE_SECONDS = 600
 """How long a pod tries to reach index 0, whose image may still be on its way, before it fails."""
 
-STOP_SECONDS = 5
+STOP_SECONDS = 1
 """What a worker gets to end by itself before ft_launcher kills it to restart the group.
 
 A rank that waits in a collective for a dead one never uses it, so this is pure delay.
@@ -67,8 +68,8 @@ def container_command(
     timeouts: Timeouts,
 ) -> tuple[str, ...]:
     """What every pod of a run executes, the same in each."""
-    in_job = settings.recovery.layer is RecoveryLayer.IN_JOB
-    waits_for_store = in_job and nvrx_version in _WAITS_FOR_STORE
+    in_place = settings.recovery.layer.uses_ft_launcher
+    waits_for_store = in_place and nvrx_version in _WAITS_FOR_STORE
     group = {
         "nnodes": str(num_nodes),
         "nproc-per-node": str(workers_per_node),
@@ -78,7 +79,7 @@ def container_command(
         "rdzv-conf": _rendezvous_settings(waits_for_store=waits_for_store),
         "local-addr": "$(POD_IP)",
     }
-    if in_job:
+    if in_place:
         known = FT_LAUNCHER_OPTIONS[nvrx_version]
         wanted = _ft_launcher_options(settings, timeouts)
         own = {name: value for name, value in wanted.items() if name in known}
@@ -92,7 +93,7 @@ def container_command(
 
 def launcher_environment(settings: TrainerSettings, timeouts: Timeouts) -> dict[str, str]:
     """What torchrun takes from its environment, from torch 2.12 on; older ones ignore it."""
-    if settings.recovery.layer is RecoveryLayer.IN_JOB:
+    if settings.recovery.layer.uses_ft_launcher:
         return {}
     # Without it torchrun kills the ranks 30 s after SIGTERM, however long the pod may drain.
     return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(timeouts.terminate_seconds))}
@@ -110,7 +111,7 @@ def _rendezvous_settings(*, waits_for_store: bool) -> str:
 def _ft_launcher_options(settings: TrainerSettings, timeouts: Timeouts) -> dict[str, str]:
     """Everything we would tell ft_launcher, whatever its release."""
     options = {
-        "max-restarts": str(settings.recovery.max_restarts),
+        "max-restarts": str(UNLIMITED_RESTARTS),
         "monitor-interval": f"{MONITOR_SECONDS:g}",
         "term-timeout": f"{timeouts.terminate_seconds:g}",
         "workers-stop-timeout": f"{STOP_SECONDS:g}",

@@ -19,7 +19,12 @@ from trainer.settings import RecoveryLayer, TrainerSettings
 from workloads.launcher import RENDEZVOUS_PORT, SETTINGS_PATH
 from workloads.pod import CONTAINER_NAME, pod_template
 
-FINAL_EXIT_CODES = (exit_codes.USAGE, exit_codes.CANNOT_WRITE, exit_codes.CONFIG)
+FINAL_EXIT_CODES = (
+    exit_codes.USAGE,
+    exit_codes.REPEATED,
+    exit_codes.CANNOT_WRITE,
+    exit_codes.CONFIG,
+)
 """Each try would meet the same. The API server takes them in ascending order only."""
 
 KEEP_FINISHED_SECONDS = 7 * 24 * 3600

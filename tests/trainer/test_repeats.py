@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainer.errors import NodeUnhealthy, Repeats
-from trainer.faults.injector import InjectedFault
+from trainer.faults.suffer import InjectedFault
 from trainer.recovery.repeats import note_failure
 
 

@@ -16,7 +16,7 @@ LAUNCHER = 6
 """Where the launcher stands in the command: after the entry point, its settings and the dashes."""
 
 
-def settings_for(layer: RecoveryLayer, *, device: str = "cpu", **recovery: Any) -> TrainerSettings:
+def settings_for(layer: RecoveryLayer, *, device: str = "cpu") -> TrainerSettings:
     return TrainerSettings.model_validate(
         {
             "run_directory": "/fsx/runs/demo-1",
@@ -25,7 +25,7 @@ def settings_for(layer: RecoveryLayer, *, device: str = "cpu", **recovery: Any) 
             "model": {"preset": "tiny"},
             "data": {"sequence_length": 8, "global_batch_size": 8},
             "checkpoint": {"interval_steps": 10},
-            "recovery": {"layer": layer, **recovery},
+            "recovery": {"layer": layer},
             "timeouts": {"hang_seconds": 8, "startup_seconds": 120, "drain_seconds": 20},
         }
     )
@@ -44,7 +44,7 @@ def command_for(settings: TrainerSettings, nvrx_version: str = "0.4.1") -> tuple
 
 
 def test_in_job_recovery_on_a_cpu_with_nvrx_0_6_is_this_command() -> None:
-    settings = settings_for(RecoveryLayer.IN_JOB, max_restarts=7)
+    settings = settings_for(RecoveryLayer.IN_JOB)
     assert command_for(settings, "0.6.0") == (
         *("python", "-m", "trainer.entry", "--settings", "/etc/steadfast/settings.json", "--"),
         "ft_launcher",
@@ -56,10 +56,10 @@ def test_in_job_recovery_on_a_cpu_with_nvrx_0_6_is_this_command() -> None:
         "--rdzv-conf=join_timeout=1800,read_timeout=600,store_connect_wait_seconds=600,"
         "is_host={is_host}",
         "--local-addr=$(POD_IP)",
-        "--max-restarts=7",
+        "--max-restarts=1000000",
         "--monitor-interval=0.2",
         "--term-timeout=50",
-        "--workers-stop-timeout=5",
+        "--workers-stop-timeout=1",
         "--ft-rank-heartbeat-timeout=18",
         "--ft-initial-rank-heartbeat-timeout=120",
         "--ft-enable-nic-healthcheck=false",
@@ -74,6 +74,14 @@ def test_layers_other_than_in_job_use_torchrun_without_restarts(layer: RecoveryL
     assert command[LAUNCHER] == "torchrun"
     assert "--max-restarts=0" in command
     assert not [argument for argument in command if argument.startswith("--ft-")]
+
+
+def test_in_process_inside_the_launcher_has_the_command_of_in_job_recovery() -> None:
+    layered, in_job = settings_for(RecoveryLayer.LAYERED), settings_for(RecoveryLayer.IN_JOB)
+    assert command_for(layered) == command_for(in_job)
+    timeouts = derive_timeouts(layered.timeouts, device="cpu")
+    assert timeouts.hard_seconds < timeouts.heartbeat_seconds  # in process has its turn first
+    assert launcher_environment(layered, timeouts) == {}
 
 
 def test_the_restart_policy_is_named_to_nvrx_0_4_only() -> None:

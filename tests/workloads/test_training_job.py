@@ -92,7 +92,7 @@ def test_a_failure_that_no_retry_mends_ends_the_job(manifests: Manifests) -> Non
     spec = manifests["p5"]["in-job"][2]["spec"]
     disrupted, final = spec["podFailurePolicy"]["rules"]
     assert disrupted["action"] == "Ignore"
-    assert (final["action"], final["onExitCodes"]["values"]) == ("FailJob", [64, 73, 78])
+    assert (final["action"], final["onExitCodes"]["values"]) == ("FailJob", [64, 70, 73, 78])
     assert spec["maxFailedIndexes"] == 0
 
 

@@ -27,7 +27,8 @@ import torch
 import torch.distributed as dist
 from nvidia_resiliency_ext import inprocess
 
-from trainer.errors import CannotTrain, NodeUnhealthy
+from trainer.errors import CannotTrain, ContextBroken, NodeUnhealthy
+from trainer.recovery.budget import UNLIMITED_RESTARTS
 from trainer.recovery.layer import Attempt
 from trainer.settings import RecoverySettings
 from trainer.timeouts import Timeouts
@@ -112,7 +113,7 @@ class InProcessLayer:
             "timeout": datetime.timedelta(seconds=self._timeouts.barrier_seconds),
         }
 
-        final: list[CannotTrain | NodeUnhealthy] = []
+        final: list[Exception] = []
 
         def entered(call_wrapper: inprocess.CallWrapper = None) -> None:
             if call_wrapper.iteration == 0:
@@ -124,7 +125,7 @@ class InProcessLayer:
             )
             try:
                 train(Attempt(store=meeting, report_progress=call_wrapper.ping))
-            except (CannotTrain, NodeUnhealthy) as error:
+            except (CannotTrain, NodeUnhealthy, ContextBroken) as error:
                 final.append(error)
                 raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends
 
@@ -141,14 +142,14 @@ class InProcessLayer:
             store_factory=AgentStore,
             store_kwargs=store_arguments,
             initialize=inprocess.initialize.RetryController(
-                max_iterations=self._recovery.max_restarts + 1,
+                max_iterations=UNLIMITED_RESTARTS,
                 min_world_size=world_size,
                 min_active_world_size=world_size,
             ),
             abort=inprocess.abort.AbortTorchDistributed(),
             health_check=inprocess.Compose(
                 inprocess.health_check.CudaHealthCheck(),
-                inprocess.health_check.FaultCounter(max_rank_faults=self._recovery.max_restarts),
+                inprocess.health_check.FaultCounter(max_rank_faults=UNLIMITED_RESTARTS),
             ),
             rank_assignment=inprocess.Compose(
                 inprocess.rank_assignment.ActivateAllRanks(),

@@ -26,7 +26,7 @@ _COME_AND_GO = frozenset(
         "RestartAbort",
         "RestartError",
         "AcceleratorError",  # the GPU's context is broken
-        "ContextBrokenError",
+        "ContextBroken",
         "OutOfMemoryError",
     }
 )
