@@ -42,7 +42,6 @@ RUN_DIRECTORY = PurePosixPath("/fsx/run")
 """Of every run, as its pods see it: a checkpoint of one is then no stranger to another."""
 
 NAME = "bench"
-MOST_FAILURES = 6
 BACKOFF_FACTOR = 0.1
 TICK_SECONDS = 0.25
 
@@ -133,7 +132,8 @@ def job_of(settings: TrainerSettings, machine: Machine) -> Job:
         ports=(RENDEZVOUS_PORT,),
         policy=JobPolicy(
             completions=machine.num_nodes,
-            backoff_limit_per_index=MOST_FAILURES,
+            # A fault each, at most, and one that nobody planned.
+            backoff_limit_per_index=len(settings.faults.planned) + 1,
             max_failed_indexes=0,
             rules=(ExitCodeRule(FailureAction.FAIL_JOB, frozenset(_FINAL)),),
         ),
