@@ -25,6 +25,7 @@ from types import FrameType
 from trainer import exit_codes
 from trainer.events import EventLog
 from trainer.settings import SettingsError, TrainerSettings
+from trainer.standby.pod import standing_by
 
 REJOIN_PAUSE_SECONDS = 1.0
 WRONG_COMMAND_LINE = 2  # argparse's, in every launcher
@@ -49,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     events = EventLog(settings.run_directory, pod=index)
     events.record("pod_started")
     launcher = Launcher(launcher_arguments(arguments.launcher, index))
-    code = launcher.run(rejoin_seconds=settings.timeouts.startup_seconds)
+    with standing_by(settings.recovery.layer, arguments.launcher):
+        code = launcher.run(rejoin_seconds=settings.timeouts.startup_seconds)
     events.record("pod_stopped", exit_code=code)
     return code
 

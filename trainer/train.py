@@ -6,6 +6,12 @@ once the settings are known to be right; the checkpoint worker, which imports
 this module again, never pays for it here.
 """
 
+if __name__ == "__main__":
+    # Before anything else is imported: where a fork can train, no more of this file is needed.
+    from trainer.standby.client import train_in_a_fork
+
+    train_in_a_fork()
+
 import argparse
 import gc
 import json

@@ -1,0 +1,67 @@
+"""Keeps a standby process beside the launcher, for layers that start workers again in the pod.
+
+It imports in the background, while the first workers start plainly. Without it, or should
+it die, everything works as it would have, only slower.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from trainer.settings import RecoveryLayer
+from trainer.standby import wire
+
+_LONGEST_ADDRESS = 107
+_END_SECONDS = 10.0
+_RESPAWNS = frozenset({RecoveryLayer.IN_JOB, RecoveryLayer.LAYERED})
+
+
+@contextlib.contextmanager
+def standing_by(layer: RecoveryLayer, launcher: Sequence[str]) -> Iterator[None]:
+    """While the block runs, workers find a standby process, if ``layer`` can make use of one.
+
+    A container in whose environment STEADFAST_STANDBY is set already, to nothing, does without.
+    """
+    if layer not in _RESPAWNS or wire.ADDRESS in os.environ:
+        yield
+        return
+    # Of mode 0700: whoever reaches the socket can run code as this user.
+    folder = Path(tempfile.mkdtemp(prefix="steadfast-"))
+    address = str(folder / "standby")
+    if len(os.fsencode(address)) > _LONGEST_ADDRESS:
+        folder.rmdir()
+        sys.stderr.write(f"steadfast: no standby process: the path {address} is too long\n")
+        yield
+        return
+    os.environ[wire.ADDRESS] = address
+    # Torch and ft_launcher pass -u to workers too. A session of its own: Ctrl-C is not for it.
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "trainer.standby", address, str(os.getpid())],
+        env=environment_of_workers(os.environ, launcher),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    # Whoever waits for the launcher may have waited for it too, so its pid is not to be trusted.
+    end = os.pidfd_open(process.pid)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(end, signal.SIGKILL)
+        select.select([end], [], [], _END_SECONDS)
+        os.close(end)
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def environment_of_workers(own: Mapping[str, str], launcher: Sequence[str]) -> dict[str, str]:
+    """``own``, with what launchers add to it that libraries read when they are imported."""
+    alone = any(word in ("--nproc-per-node=1", "--nproc_per_node=1") for word in launcher)
+    return dict(own) if alone else {"OMP_NUM_THREADS": "1", **own}
