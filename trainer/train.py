@@ -31,6 +31,7 @@ from trainer.errors import CannotTrain, NodeUnhealthy
 from trainer.events import EventLog
 from trainer.schedule import what_changed
 from trainer.settings import SettingsError, TrainerSettings
+from trainer.standby.client import is_forked
 
 if TYPE_CHECKING:
     from trainer.loop import Process
@@ -61,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rank = int(os.environ["RANK"])
     _log_to_stderr(rank)
     events = EventLog(settings.run_directory, rank=rank)
-    events.record("process_started", **_process_start())
+    events.record("process_started", forked=is_forked(), **_process_start())
     if rank == 0:
         _keep_settings(settings)
     return _train(settings, events)

@@ -39,6 +39,11 @@ def train_in_a_fork() -> None:
         _end_like(status)
 
 
+def is_forked() -> bool:
+    """Whether this worker is a fork of the standby process."""
+    return os.environ.get(LAUNCHER_PID, str(os.getppid())) != str(os.getppid())
+
+
 def _greeted(address: str) -> socket.socket | None:
     """A connection to a standby that is ready for us; else this process trains by itself, at once.
 

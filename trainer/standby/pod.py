@@ -5,21 +5,18 @@ it die, everything works as it would have, only slower.
 """
 
 import contextlib
+import errno
 import os
-import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from trainer.settings import RecoveryLayer
 from trainer.standby import wire
 
 _LONGEST_ADDRESS = 107
-_END_SECONDS = 10.0
 _RESPAWNS = frozenset({RecoveryLayer.IN_JOB, RecoveryLayer.LAYERED})
 
 
@@ -32,33 +29,37 @@ def standing_by(layer: RecoveryLayer, launcher: Sequence[str]) -> Iterator[None]
     if layer not in _RESPAWNS or wire.ADDRESS in os.environ:
         yield
         return
+    with contextlib.ExitStack() as stack:
+        try:
+            os.environ[wire.ADDRESS] = stack.enter_context(_process(launcher))
+        except OSError as error:
+            sys.stderr.write(f"steadfast: no standby process ({error})\n")
+        yield
+
+
+@contextlib.contextmanager
+def _process(launcher: Sequence[str]) -> Iterator[str]:
     # Of mode 0700: whoever reaches the socket can run code as this user.
-    folder = Path(tempfile.mkdtemp(prefix="steadfast-"))
-    address = str(folder / "standby")
-    if len(os.fsencode(address)) > _LONGEST_ADDRESS:
-        folder.rmdir()
-        sys.stderr.write(f"steadfast: no standby process: the path {address} is too long\n")
-        yield
-        return
-    os.environ[wire.ADDRESS] = address
-    # Torch and ft_launcher pass -u to workers too. A session of its own: Ctrl-C is not for it.
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "trainer.standby", address, str(os.getpid())],
-        env=environment_of_workers(os.environ, launcher),
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    # Whoever waits for the launcher may have waited for it too, so its pid is not to be trusted.
-    end = os.pidfd_open(process.pid)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(end, signal.SIGKILL)
-        select.select([end], [], [], _END_SECONDS)
-        os.close(end)
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="steadfast-", ignore_cleanup_errors=True) as folder:
+        address = f"{folder}/standby"
+        if len(os.fsencode(address)) > _LONGEST_ADDRESS:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), address)
+        # Launchers pass -u to workers too. A session of its own: Ctrl-C is not for it.
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "trainer.standby", address, str(os.getpid())],
+            env=environment_of_workers(os.environ, launcher),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        # PID 1 waits for whatever ends, so the pid may have become another process's.
+        end = os.pidfd_open(process.pid)
+        try:
+            yield address
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(end, signal.SIGKILL)
+            os.close(end)
+            process.wait()
 
 
 def environment_of_workers(own: Mapping[str, str], launcher: Sequence[str]) -> dict[str, str]:
