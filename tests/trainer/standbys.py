@@ -1,6 +1,7 @@
 """Standby processes whose workers run a line of Python from their environment, without torch."""
 
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,9 @@ train_in_a_fork()
 import os
 exec(os.environ['MAIN'])
 """
+
+
+WAIT = "print(os.getpid(), flush=True); input()"
 
 
 @contextmanager
@@ -77,3 +81,20 @@ def worker(
 def line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().rstrip("\n")
+
+
+def ended(process: subprocess.Popen[str], stdin: str | None = None) -> tuple[int, str, str]:
+    out, err = process.communicate(stdin, timeout=20)
+    return process.returncode, out, err
+
+
+def is_gone(pid: int) -> bool:
+    """Whether it ends within 10 s."""
+    try:
+        end = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([end], [], [], 10)[0])
+    finally:
+        os.close(end)
