@@ -22,6 +22,7 @@ from trainer.events import EventLog
 from trainer.health import storage
 from trainer.launching import Launcher, Rules, say
 from trainer.settings import SettingsError, TrainerSettings
+from trainer.standby.pod import standing_by
 from trainer.timeouts import derive_timeouts
 
 _FINAL = frozenset(
@@ -43,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     events = EventLog(settings.run_directory, pod=index)
     events.record("pod_started")
     command = launcher_arguments(arguments.launcher, index)
-    code = Launcher(command, rules_for(settings)).run()
+    with standing_by(settings.recovery.layer, command) as standby:
+        code = Launcher(command, rules_for(settings), spared=standby).run()
     events.record("pod_stopped", exit_code=code)
     return code
 

@@ -106,9 +106,13 @@ def exit_code_for(launcher_code: int, *, was_stopped: bool) -> int:
 class Launcher:
     """The launcher's command, run to the end of the pod."""
 
-    def __init__(self, command: Sequence[str], rules: Rules) -> None:
+    def __init__(
+        self, command: Sequence[str], rules: Rules, *, spared: frozenset[int] = frozenset()
+    ) -> None:
+        """``spared``: children that outlive a launcher and serve the next."""
         self._command = command
         self._rules = rules
+        self._spared = spared
         self._received: list[int] = []
         self._early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -158,7 +162,7 @@ class Launcher:
             say("the launcher ended with 0 before the run was done: a rank left in mid-run")
         if pod_code is not None:
             return pod_code
-        if not kill_descendants():
+        if not kill_descendants(self._spared):
             say("a process of the launcher that ended does not die, so the pod ends")
             return exit_codes.ORDINARY_FAILURE
         what = f"ended with {code} in mid-run" if has_worked else "found no other pod"

@@ -58,14 +58,14 @@ def descendants() -> dict[int, str]:
     return {pid: state for pid, state in found.items() if state not in _ENDED}
 
 
-def kill_descendants() -> bool:
-    """SIGKILL all of them, until none is left; False if one does not die.
+def kill_descendants(spared: frozenset[int] = frozenset()) -> bool:
+    """SIGKILL all of them, until none but ``spared`` is left; False if one does not die.
 
     Python's resource trackers end by themselves once the processes they serve are dead, and
     first unlink what those left in /dev/shm, so they are given time.
     """
     began = time.monotonic()
-    while left := descendants():
+    while left := descendants().keys() - spared:
         waited = time.monotonic() - began
         if waited > KILL_PATIENCE_SECONDS:
             return False

@@ -6,6 +6,12 @@ once the settings are known to be right; the checkpoint worker, which imports
 this module again, never pays for it here.
 """
 
+if __name__ == "__main__":
+    # Before anything else is imported: where a fork can train, no more of this file is needed.
+    from trainer.standby.client import train_in_a_fork
+
+    train_in_a_fork()
+
 import argparse
 import gc
 import json
@@ -26,6 +32,7 @@ from trainer.events import EventLog
 from trainer.recovery.repeats import note_failure
 from trainer.schedule import what_changed
 from trainer.settings import SettingsError, TrainerSettings
+from trainer.standby.client import is_forked
 
 if TYPE_CHECKING:
     from trainer.loop import Process
@@ -56,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rank = int(os.environ["RANK"])
     _log_to_stderr(rank)
     events = EventLog(settings.run_directory, rank=rank)
-    events.record("process_started", **_process_start())
+    events.record("process_started", forked=is_forked(), **_process_start())
     if rank == 0:
         _keep_settings(settings)
     return _train(settings, events)
