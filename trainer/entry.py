@@ -20,7 +20,8 @@ from trainer import exit_codes
 from trainer.attempts import newest_claim
 from trainer.events import EventLog
 from trainer.health import storage
-from trainer.launching import Launcher, Rules, say
+from trainer.launch_rules import Rules
+from trainer.launching import Launcher, say
 from trainer.settings import SettingsError, TrainerSettings
 from trainer.standby.pod import standing_by
 from trainer.timeouts import derive_timeouts

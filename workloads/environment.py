@@ -19,7 +19,7 @@ HUGGING_FACE_HOME = "/fsx/hf"
 def container_environment(
     settings: TrainerSettings, *, hardware: InstanceType, timeouts: Timeouts
 ) -> dict[str, str]:
-    """Every variable with a fixed value, in alphabetical order. POD_IP is the pod's own."""
+    """Every variable with a fixed value, in alphabetical order. What the pod fills in is not."""
     values = {
         # Everything but the volumes is read-only, the home of the image's user included.
         "HOME": "/tmp",

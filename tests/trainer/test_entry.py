@@ -13,7 +13,7 @@ import pytest
 
 from trainer.entry import launcher_arguments
 from trainer.events import Event, read_events
-from trainer.launching import exit_code_for
+from trainer.launch_rules import exit_code_for
 
 ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, Any] = {

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SIGNALLED_AT_ITS_START = """
 import signal, sys
 import trainer.launching as launching
+from trainer.launch_rules import Rules
 sent = []
 launching.kill = lambda pid, number: sent.append(signal.Signals(number).name)
 class Launcher(launching.Launcher):
@@ -21,8 +22,8 @@ class Launcher(launching.Launcher):
         if self.armed and name == '_process' and (value is None) == (sys.argv[1] == 'before'):
             self.armed = False
             signal.raise_signal(signal.SIGUSR1)
-rules = launching.Rules(in_place=False, rejoin_seconds=0, stopped_seconds=9, most_starts=9,
-                        newest_attempt=lambda: 0)
+rules = Rules(in_place=False, rejoin_seconds=0, stopped_seconds=9, most_starts=9,
+              newest_attempt=lambda: 0)
 launcher = Launcher([sys.executable, '-c', ''], rules)
 Launcher.armed = True
 launcher.run()

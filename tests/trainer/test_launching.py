@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.launching import Ending, pod_exit_code
+from trainer.launch_rules import Ending, pod_exit_code
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,10 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PID_1 = """
 import sys
 import trainer.launching as launching
+from trainer.launch_rules import Rules
 launching.LOOK_SECONDS = launching.REJOIN_PAUSE_SECONDS = 0.02
 launching.WORD_PATIENCE_SECONDS = 0.2
 layer, rejoin_seconds, claims, script = sys.argv[1:]
-rules = launching.Rules(
+rules = Rules(
     in_place=layer == 'in_job', rejoin_seconds=float(rejoin_seconds), stopped_seconds=0.2,
     most_starts=3, newest_attempt=lambda: len(open(claims).read()),
 )
