@@ -10,7 +10,7 @@ name                 by     fields beyond ``wall mono attempt step``
 ==================== ====== ================================================================
 pod_started          pod    ``pod`` (index)
 pod_stopped          pod    ``pod``, ``exit_code``
-process_started      rank   ``wall`` and ``mono`` are those of the process's own start
+process_started      rank   ``node``, ``pid``; ``wall`` and ``mono`` of the process's own start
 attempt_started      rank
 process_group_ready  rank
 restored             rank   ``step`` restored (0: from the start), ``source`` (durable, none)
@@ -21,6 +21,8 @@ checkpoint_committed rank   ``save_seconds`` (from begun to committed)
 checkpoint_failed    rank   ``reason``
 fault_injected       rank   ``kind``, ``fault`` (its name in the plan)
 attempt_failed       rank   ``reason``
+diagnosed            rank   by rank 0, of the attempt before: ``of_attempt``, ``cause``,
+                            ``culprit`` (a rank, or null), ``node``, ``line``
 run_finished         rank   ``digest`` (of this rank's parameters and optimizer state)
 ==================== ====== ================================================================
 

@@ -16,6 +16,7 @@ from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.checkpointer import Checkpointer
 from trainer.checkpoint.modes import writer_for
 from trainer.data import Batches, open_corpus
+from trainer.diagnosis.previous import announce_previous
 from trainer.distributed import Job, Votes, process_group
 from trainer.errors import CannotTrain, usable
 from trainer.events import EventLog
@@ -48,18 +49,26 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
     """Train from the newest checkpoint to the last step, or until the pod is told to stop."""
     began = {"wall": time.time(), "mono": time.monotonic()}
     settings, events = process.settings, process.events
-    process.watchdog.expect_progress(within=process.timeouts.barrier_seconds)
+    watchdog, patience = process.watchdog, process.timeouts.barrier_seconds
+    watchdog.expect_progress(within=patience)
     with process_group(settings.device, process.timeouts, attempt.store) as job:
         number = claim_attempt(settings.run_directory) if job.rank == 0 else 0
         events.attempt = job.from_rank_zero(number)
+        watchdog.begin_attempt(events.attempt, job.rank, attempt.report_hang)
         refuse_different_settings(job, settings)
         events.step = 0
         events.record("attempt_started", **began)
         events.record("process_group_ready")
-        with closing(_Run(process, attempt, job)) as run:
-            first_step = run.restore() + 1
-            with process.stop.heeded_after_each_step():
-                run.to_the_end(first_step)
+        if job.rank == 0:
+            announce_previous(settings.run_directory, events)
+        try:
+            with closing(_Run(process, attempt, job)) as run:
+                first_step = run.restore() + 1
+                with process.stop.heeded_after_each_step():
+                    run.to_the_end(first_step)
+        finally:
+            # Whatever comes now, an end or a restart within the process, has no pace.
+            watchdog.expect_progress(within=patience)
 
 
 class LastSaveFailed(OSError):
@@ -96,7 +105,7 @@ class _Run:
             state=self._state,
             writer=writer_for(settings, job, process.worker),
             events=self._events,
-            report_progress=self._report_progress,
+            report_progress=self._report_slow_progress,
             drained_by=lambda: process.stop.drained_by,
         )
 
@@ -116,6 +125,7 @@ class _Run:
                 if step < self._settings.max_steps:
                     self._save_and_wait(step)
                     return
+        self._report_slow_progress()
         if not self._save_the_end():
             return
         self._events.record("run_finished", digest=self._state.digest())
@@ -176,11 +186,12 @@ class _Run:
         gradient_norm = self._optimization.update(step)
         agreed = self._agree(step, loss, gradient_norm)
         stall = self._look_after_saves(step, agreed)
-        self._report_progress()
         self._events.step = step
+        seconds = time.monotonic() - started
+        self._process.watchdog.count_step(seconds - stall)
         self._events.record(
             "step_completed",
-            seconds=time.monotonic() - started,
+            seconds=seconds,
             stall_seconds=stall,
             loss=agreed.loss,
             sample_ids=list(ids),
@@ -189,11 +200,18 @@ class _Run:
 
     def _look_after_saves(self, step: int, agreed: Votes) -> float:
         """Commit what has become durable and begin what is due; the seconds that it took."""
+        if not self._checkpointer.acts_after(step, agreed):
+            self._report_progress()
+            return 0.0
         began = time.monotonic()
+        self._report_slow_progress()
         self._checkpointer.advance(agreed)
         if self._checkpointer.due(step):
             self._save(step)
-        return time.monotonic() - began
+        stall = time.monotonic() - began
+        self._process.watchdog.expect_progress_after_save(stall)
+        self._attempt.report_progress()
+        return stall
 
     def _save(self, step: int) -> None:
         """Begin a save; one that blocks may keep the ranks apart for longer than a step does."""
@@ -221,6 +239,11 @@ class _Run:
 
     def _report_progress(self) -> None:
         self._process.watchdog.expect_progress()
+        self._attempt.report_progress()
+
+    def _report_slow_progress(self) -> None:
+        """Progress; but what comes next is no ordinary step."""
+        self._process.watchdog.expect_progress(within=self._settings.timeouts.hang_seconds)
         self._attempt.report_progress()
 
     def _save_and_wait(self, step: int) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainer import exit_codes
+from trainer.diagnosis.stack_file import node_name
 from trainer.entry import why_not_writable
 from trainer.errors import CannotTrain, NodeUnhealthy
 from trainer.events import EventLog
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rank = int(os.environ["RANK"])
     _log_to_stderr(rank)
     events = EventLog(settings.run_directory, rank=rank)
-    events.record("process_started", **_process_start())
+    events.record("process_started", node=node_name(), pid=os.getpid(), **_process_start())
     if rank == 0:
         _keep_settings(settings)
     return _train(settings, events)
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     from trainer.checkpoint.background import BackgroundWorker
+    from trainer.diagnosis import flight_recorder
     from trainer.loop import LastSaveFailed, Process, run_attempt
     from trainer.recovery.layer import layer_for
     from trainer.stopping import StopSignal
@@ -71,9 +73,12 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
 
     timeouts = derive_timeouts(settings.timeouts, device=settings.device)
     layer = layer_for(settings, timeouts)
+    flight_recorder.switch_on()
     watchdog = Watchdog(
-        settings.run_directory / "stacks" / f"rank-{os.environ['RANK']}.txt",
+        settings.run_directory,
+        rank=int(os.environ["RANK"]),
         seconds=settings.timeouts.hang_seconds,
+        shortest=settings.timeouts.shortest_hang_seconds,
         exits=layer.exits_when_hung,
     )
     process = Process(
