@@ -1,10 +1,10 @@
 """Notices that this rank hangs: saves its stacks, asks for a restart, and may end the process.
 
-A thread looks whether progress is overdue. It saves the stacks and what NCCL has
-recorded, then tells the recovery layer. A timer in C follows a grace later: it needs
-no interpreter, so it works while a call holds the GIL, and it ends the process where
-the layer wants that. By then every other rank, which waits for this one and is
-overdue at the same moment, has saved its stacks too.
+A thread looks whether progress is overdue. It saves the stacks and what PyTorch has
+recorded of its collectives, then tells the recovery layer. A timer in C follows a
+grace later: it needs no interpreter, so it works while a call holds the GIL, and it
+ends the process where the layer wants that. By then every other rank, which waits for
+this one and is overdue at the same moment, has saved its stacks too.
 
 Not covered: a process that is frozen as a whole. Its silence speaks for it.
 """

@@ -49,7 +49,7 @@ class Trace:
     told_to_stop: bool = False
     frames: tuple[Frame, ...] = ()
     is_behind: bool = False
-    """It began fewer collectives than others, says NCCL's flight recorder."""
+    """It began fewer collectives than others, says the flight recorder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""NCCL's flight recorder: which collectives each rank had begun, saved beside its stacks.
+"""PyTorch's flight recorder: which collectives each rank had begun, saved beside its stacks.
 
 PyTorch keeps the last collectives of a process in memory. Its own dump comes at
 the collective's timeout, long after a rank was ended, so the watchdog asks for
-it. Not covered: gloo, which records nothing; a rank whose interpreter is stuck.
+it. Not covered: a rank whose interpreter is stuck; gloo before PyTorch 2.13.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-NUM_ENTRIES = 2000
+NUM_ENTRIES = 500  # some 200 KiB, which every rank writes at once
 _SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the second until 2.9
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # likewise
 

@@ -1,5 +1,6 @@
 """Reads back what a rank left in its stack file: who it was, and where its main thread was."""
 
+import itertools
 import json
 import re
 from dataclasses import dataclass
@@ -9,13 +10,15 @@ from trainer.diagnosis.stack_file import TOLD_TO_STOP
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*:$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 
-_COLLECTIVES = re.compile(
-    r"^(all_reduce|all_gather\w*|reduce_scatter\w*|broadcast\w*|gather\w*|barrier|_?all_to_all\w*"
-    r"|reduce|scatter\w*|monitored_barrier|init_process_group|wait)$"
+_COLLECTIVE = re.compile(
+    r"(all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|gather|scatter)(_\w+)?"
+    r"|reduce|barrier|init_process_group"
 )
-_PYTORCH_WAITS = ("/torch/distributed/", "/torch/autograd/")
-_OWN_WAITS = ("_agree", "_engine_run_backward")
-"""In which a rank also waits for the others, seen from Python: for the GPU, or in autograd."""
+_WAITING = ("/torch/distributed/", "/torch/autograd/")
+"""Where PyTorch waits for other ranks; for the GPU's part of it, too."""
+
+_WAITS_FOR_GPU = "_agree"
+"""The loop's function that reads the loss: there the host meets a GPU that waits for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,10 @@ def _node(line: str) -> str:
 
 
 def waits_in(frames: tuple[Frame, ...]) -> str:
-    """The collective in which a rank with this stack waits for the others; "" if in none."""
-    if not frames:
-        return ""
-    inner = frames[0]
-    if not any(part in inner.file for part in _PYTORCH_WAITS) and inner.function not in _OWN_WAITS:
-        return ""
-    named = (frame.function for frame in frames if _COLLECTIVES.match(frame.function))
-    return next(named, inner.function)
+    """The collective, or this project's call, in which a rank waits for others; "" if in none."""
+    within = tuple(itertools.takewhile(lambda frame: "/torch/" in frame.file, frames))
+    own = frames[len(within)].function if len(within) < len(frames) else ""
+    if not any(part in frame.file for frame in within for part in _WAITING):
+        return own if own == _WAITS_FOR_GPU else ""
+    names = (frame.function for frame in within if _COLLECTIVE.fullmatch(frame.function))
+    return next(names, own or within[0].function)
