@@ -6,49 +6,34 @@ each joins, builds, restores the newest checkpoint and goes on from its step.
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from trainer.agreement import refuse_different_settings
-from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.checkpointer import Checkpointer
 from trainer.checkpoint.modes import writer_for
 from trainer.data import Batches, open_corpus
+from trainer.diagnosis.previous import announce_previous
 from trainer.distributed import Job, Votes, process_group
 from trainer.errors import CannotTrain, Repeats, usable
-from trainer.events import EventLog
 from trainer.faults.injector import FaultInjector
 from trainer.health.node import refuse_unhealthy_node
 from trainer.model import build_model
 from trainer.optimization import Optimization, adamw, refuse_non_finite
+from trainer.process import Process
 from trainer.recovery.budget import claim_within_budget
 from trainer.recovery.layer import Attempt
-from trainer.settings import CheckpointMode, TrainerSettings
+from trainer.settings import CheckpointMode
 from trainer.state import TrainState, seed_random_numbers
-from trainer.stopping import StopSignal
-from trainer.timeouts import Timeouts
-from trainer.watchdog import Watchdog
 from trainer.weights import load_weights
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """What outlives an attempt within this process."""
-
-    settings: TrainerSettings
-    timeouts: Timeouts
-    events: EventLog
-    worker: BackgroundWorker
-    watchdog: Watchdog
-    stop: StopSignal
 
 
 def run_attempt(process: Process, attempt: Attempt) -> None:
     """Train from the newest checkpoint to the last step, or until the pod is told to stop."""
     began = {"wall": time.time(), "mono": time.monotonic()}
     settings, events = process.settings, process.events
-    process.watchdog.expect_progress(within=process.timeouts.barrier_seconds)
+    watchdog, patience = process.watchdog, process.timeouts.barrier_seconds
+    watchdog.expect_progress(within=patience)
     refuse_unhealthy_node(settings, events)
     with process_group(settings.device, process.timeouts, attempt.store) as job:
         claimed = (0, "")
@@ -57,14 +42,21 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
         events.attempt, over_budget = job.from_rank_zero(claimed)
         if over_budget:
             raise Repeats(over_budget)
+        watchdog.begin_attempt(events.attempt, job.rank, attempt.report_hang)
         refuse_different_settings(job, settings)
         events.step = 0
         events.record("attempt_started", **began)
         events.record("process_group_ready")
-        with closing(_Run(process, attempt, job)) as run:
-            first_step = run.restore() + 1
-            with process.stop.heeded_after_each_step():
-                run.to_the_end(first_step)
+        if job.rank == 0:
+            announce_previous(settings.run_directory, events)
+        try:
+            with closing(_Run(process, attempt, job)) as run:
+                first_step = run.restore() + 1
+                with process.stop.heeded_after_each_step():
+                    run.to_the_end(first_step)
+        finally:
+            # Whatever comes now, an end or a restart within the process, has no pace.
+            watchdog.expect_progress(within=patience)
 
 
 class LastSaveFailed(OSError):
@@ -100,7 +92,7 @@ class _Run:
             state=self._state,
             writer=writer_for(settings, job, process.worker),
             events=self._events,
-            report_progress=self._report_progress,
+            report_progress=self._report_slow_progress,
             drained_by=lambda: process.stop.drained_by,
         )
 
@@ -120,6 +112,7 @@ class _Run:
                 if step < self._settings.max_steps:
                     self._save_and_wait(step)
                     return
+        self._report_slow_progress()
         if not self._save_the_end():
             return
         self._events.record("run_finished", digest=self._state.digest())
@@ -180,11 +173,12 @@ class _Run:
         gradient_norm = self._optimization.update(step)
         agreed = self._agree(step, loss, gradient_norm)
         stall = self._look_after_saves(step, agreed)
-        self._report_progress()
         self._events.step = step
+        seconds = time.monotonic() - started
+        self._process.watchdog.count_step(seconds - stall)
         self._events.record(
             "step_completed",
-            seconds=time.monotonic() - started,
+            seconds=seconds,
             stall_seconds=stall,
             loss=agreed.loss,
             sample_ids=list(ids),
@@ -193,11 +187,18 @@ class _Run:
 
     def _look_after_saves(self, step: int, agreed: Votes) -> float:
         """Commit what has become durable and begin what is due; the seconds that it took."""
+        if not self._checkpointer.acts_after(step, agreed):
+            self._report_progress()
+            return 0.0
         began = time.monotonic()
+        self._report_slow_progress()
         self._checkpointer.advance(agreed)
         if self._checkpointer.due(step):
             self._save(step)
-        return time.monotonic() - began
+        stall = time.monotonic() - began
+        self._process.watchdog.expect_progress_after_save(stall)
+        self._attempt.report_progress()
+        return stall
 
     def _save(self, step: int) -> None:
         """Begin a save; one that blocks may keep the ranks apart for longer than a step does."""
@@ -225,6 +226,11 @@ class _Run:
 
     def _report_progress(self) -> None:
         self._process.watchdog.expect_progress()
+        self._attempt.report_progress()
+
+    def _report_slow_progress(self) -> None:
+        """Progress; but what comes next is no ordinary step."""
+        self._process.watchdog.expect_progress(within=self._settings.timeouts.hang_seconds)
         self._attempt.report_progress()
 
     def _save_and_wait(self, step: int) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
-from trainer.faults.settings import FaultSettings
+from trainer.faults.settings import FaultKind, FaultSettings
 from trainer.fields import (
     LARGEST_STEP,
     Fraction,
@@ -160,6 +160,23 @@ class TrainerSettings(Settings):
             raise ValueError(
                 f"checkpoint.resume_step {resume_step} is after the last step, max_steps "
                 f"{self.max_steps}; lower checkpoint.resume_step or raise max_steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _hangs_are_told_from_slowness(self) -> Self:
+        shortest, longest = self.timeouts.shortest_hang_seconds, self.timeouts.hang_seconds
+        if shortest > longest:
+            raise ValueError(
+                f"timeouts.shortest_hang_seconds {shortest:g} must not exceed "
+                f"timeouts.hang_seconds {longest:g}; lower the first or raise the second"
+            )
+        drawn = self.faults.kinds if self.faults.count else ()
+        kinds = {*drawn, *(fault.kind for fault in self.faults.planned)}
+        if FaultKind.SLOW in kinds and self.faults.slow_seconds >= shortest:
+            raise ValueError(
+                f"faults.slow_seconds {self.faults.slow_seconds:g} must be below "
+                f"timeouts.shortest_hang_seconds {shortest:g}, or a slow rank is taken for hung"
             )
         return self
 

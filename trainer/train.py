@@ -29,13 +29,14 @@ from trainer import exit_codes
 from trainer.entry import why_not_writable
 from trainer.errors import CannotTrain, NodeUnhealthy, Repeats
 from trainer.events import EventLog
+from trainer.node import node_name
 from trainer.recovery.repeats import note_failure
 from trainer.schedule import what_changed
 from trainer.settings import SettingsError, TrainerSettings
 from trainer.standby.client import is_forked
 
 if TYPE_CHECKING:
-    from trainer.loop import Process
+    from trainer.process import Process
     from trainer.recovery.layer import Attempt
 
 logger = logging.getLogger("trainer")
@@ -63,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rank = int(os.environ["RANK"])
     _log_to_stderr(rank)
     events = EventLog(settings.run_directory, rank=rank)
-    events.record("process_started", forked=is_forked(), **_process_start())
+    who = {"node": node_name(), "pid": os.getpid(), "forked": is_forked()}
+    events.record("process_started", **who, **_process_start())
     if rank == 0:
         _keep_settings(settings)
     return _train(settings, events)
@@ -71,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     from trainer.checkpoint.background import BackgroundWorker
-    from trainer.loop import LastSaveFailed, Process, run_attempt
+    from trainer.diagnosis import flight_recorder
+    from trainer.loop import LastSaveFailed, run_attempt
+    from trainer.process import Process
     from trainer.recovery.layer import layer_for
     from trainer.stopping import StopSignal
     from trainer.timeouts import derive_timeouts
@@ -79,9 +83,12 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
 
     timeouts = derive_timeouts(settings.timeouts, device=settings.device)
     layer = layer_for(settings, timeouts)
+    flight_recorder.switch_on()
     watchdog = Watchdog(
-        settings.run_directory / "stacks" / f"rank-{os.environ['RANK']}.txt",
+        settings.run_directory,
+        rank=int(os.environ["RANK"]),
         seconds=settings.timeouts.hang_seconds,
+        shortest=settings.timeouts.shortest_hang_seconds,
         exits=layer.exits_when_hung,
     )
     process = Process(

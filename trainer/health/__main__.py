@@ -19,9 +19,9 @@ from trainer.health.node import (
     fabric_finding,
     gpu_findings,
     no_gpu_findings,
-    node_name,
     storage_finding,
 )
+from trainer.node import node_name
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,6 @@ its name and ``kubectl cordon``, or node repair.
 
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -30,6 +29,7 @@ from trainer.health.finding import (
     refuse_unhealthy,
     skipped,
 )
+from trainer.node import node_name
 from trainer.settings import TrainerSettings
 
 logger = logging.getLogger(__name__)
@@ -54,10 +54,6 @@ def refuse_unhealthy_node(settings: TrainerSettings, events: EventLog) -> None:
         told = [asdict(finding) for finding in findings]
         events.record("health_checked", node=node, findings=told)
     refuse_unhealthy(findings, node=node)
-
-
-def node_name() -> str:
-    return os.environ.get("STEADFAST_NODE") or socket.gethostname()
 
 
 def examine(device: str, local_rank: int, run_directory: Path) -> list[Finding]:

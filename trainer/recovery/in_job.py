@@ -15,7 +15,7 @@ from trainer.recovery.layer import Attempt
 
 
 class InJobLayer:
-    exits_when_hung = False
+    exits_when_hung = True  # the launcher's timeouts cannot follow the run's pace
 
     def run(self, train: Callable[[Attempt], None]) -> None:
         client = fault_tolerance.RankMonitorClient()

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from nvidia_resiliency_ext import inprocess
+from nvidia_resiliency_ext.inprocess.attribution import Interruption, InterruptionRecord
 
 from trainer.errors import CannotTrain, ContextBroken, NodeUnhealthy
 from trainer.recovery.budget import UNLIMITED_RESTARTS
@@ -123,8 +124,17 @@ class InProcessLayer:
             meeting = dist.PrefixStore(
                 f"steadfast/entry-{call_wrapper.iteration}", AgentStore(**agent)
             )
+
+            def report_hang() -> None:
+                # As at the Wrapper's own soft timeout, which cannot follow the run's pace.
+                record = InterruptionRecord(call_wrapper.state.rank, Interruption.SOFT_TIMEOUT)
+                call_wrapper.monitor_process.record_interrupted(record)
+
+            attempt = Attempt(
+                store=meeting, report_progress=call_wrapper.ping, report_hang=report_hang
+            )
             try:
-                train(Attempt(store=meeting, report_progress=call_wrapper.ping))
+                train(attempt)
             except (CannotTrain, NodeUnhealthy, ContextBroken) as error:
                 final.append(error)
                 raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends

@@ -8,6 +8,7 @@ Not covered: a launcher that dies; Kubernetes replaces its pod.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from nvidia_resiliency_ext import fault_tolerance
 
@@ -20,7 +21,7 @@ from trainer.timeouts import Timeouts
 
 
 class LayeredLayer:
-    exits_when_hung = False
+    exits_when_hung = True  # where the restart within the process does not come about
 
     def __init__(self, recovery: RecoverySettings, timeouts: Timeouts) -> None:
         self._within = InProcessLayer(recovery, timeouts)
@@ -40,7 +41,7 @@ class LayeredLayer:
                 attempt.report_progress()
                 client.send_heartbeat()
 
-            train(Attempt(store=attempt.store, report_progress=report_progress))
+            train(replace(attempt, report_progress=report_progress))
 
         try:
             self._within.run(entered)
