@@ -26,6 +26,10 @@ class NodeUnhealthy(Exception):
     exit_code = exit_codes.NODE_UNHEALTHY
 
 
+class LastSaveFailed(OSError):
+    """Raised by every rank alike; another attempt goes on from the newest checkpoint."""
+
+
 def usable(make: Callable[[], T]) -> T:
     """What ``make`` returns; input that it refuses ends the run, not this attempt."""
     try:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from trainer import exit_codes
 from trainer.diagnosis.stack_file import node_name
 from trainer.entry import why_not_writable
-from trainer.errors import CannotTrain, NodeUnhealthy
+from trainer.errors import CannotTrain, LastSaveFailed, NodeUnhealthy
 from trainer.events import EventLog
 from trainer.schedule import what_changed
 from trainer.settings import SettingsError, TrainerSettings
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     from trainer.checkpoint.background import BackgroundWorker
     from trainer.diagnosis import flight_recorder
-    from trainer.loop import LastSaveFailed, Process, run_attempt
+    from trainer.loop import Process, run_attempt
     from trainer.recovery.layer import layer_for
     from trainer.stopping import StopSignal
     from trainer.timeouts import derive_timeouts
