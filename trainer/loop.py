@@ -15,7 +15,7 @@ from trainer.checkpoint.modes import writer_for
 from trainer.data import Batches, open_corpus
 from trainer.diagnosis.previous import announce_previous
 from trainer.distributed import Job, Votes, process_group
-from trainer.errors import CannotTrain, Repeats, usable
+from trainer.errors import CannotTrain, LastSaveFailed, Repeats, usable
 from trainer.faults.injector import FaultInjector
 from trainer.health.node import refuse_unhealthy_node
 from trainer.model import build_model
@@ -55,12 +55,8 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
                 with process.stop.heeded_after_each_step():
                     run.to_the_end(first_step)
         finally:
-            # Whatever comes now, an end or a restart within the process, has no pace.
-            watchdog.expect_progress(within=patience)
-
-
-class LastSaveFailed(OSError):
-    """Raised by every rank alike; another attempt goes on from the newest checkpoint."""
+            # An end is quick; in a restart within the process this rank may wait for others.
+            watchdog.expect_progress(patience if attempt.report_hang else None)
 
 
 class _Run:
@@ -92,7 +88,7 @@ class _Run:
             state=self._state,
             writer=writer_for(settings, job, process.worker),
             events=self._events,
-            report_progress=self._report_slow_progress,
+            report_progress=lambda: self._report_progress(within=settings.timeouts.hang_seconds),
             drained_by=lambda: process.stop.drained_by,
         )
 
@@ -112,7 +108,7 @@ class _Run:
                 if step < self._settings.max_steps:
                     self._save_and_wait(step)
                     return
-        self._report_slow_progress()
+        self._report_progress(within=self._settings.timeouts.hang_seconds)
         if not self._save_the_end():
             return
         self._events.record("run_finished", digest=self._state.digest())
@@ -191,13 +187,12 @@ class _Run:
             self._report_progress()
             return 0.0
         began = time.monotonic()
-        self._report_slow_progress()
+        self._report_progress(within=self._settings.timeouts.hang_seconds)
         self._checkpointer.advance(agreed)
         if self._checkpointer.due(step):
             self._save(step)
         stall = time.monotonic() - began
-        self._process.watchdog.expect_progress_after_save(stall)
-        self._attempt.report_progress()
+        self._report_progress(within=self._process.watchdog.deadline_after_stall(stall))
         return stall
 
     def _save(self, step: int) -> None:
@@ -224,13 +219,9 @@ class _Run:
         refuse_non_finite(step, loss=agreed.loss, gradient_norm=gradient_norm.item())
         return agreed
 
-    def _report_progress(self) -> None:
-        self._process.watchdog.expect_progress()
-        self._attempt.report_progress()
-
-    def _report_slow_progress(self) -> None:
-        """Progress; but what comes next is no ordinary step."""
-        self._process.watchdog.expect_progress(within=self._settings.timeouts.hang_seconds)
+    def _report_progress(self, within: float | None = None) -> None:
+        """Progress was made; ``within`` where what comes next is no ordinary step."""
+        self._process.watchdog.expect_progress(within)
         self._attempt.report_progress()
 
     def _save_and_wait(self, step: int) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainer import exit_codes
 from trainer.entry import why_not_writable
-from trainer.errors import CannotTrain, NodeUnhealthy, Repeats
+from trainer.errors import CannotTrain, LastSaveFailed, NodeUnhealthy, Repeats
 from trainer.events import EventLog
 from trainer.node import node_name
 from trainer.recovery.repeats import note_failure
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     from trainer.checkpoint.background import BackgroundWorker
     from trainer.diagnosis import flight_recorder
-    from trainer.loop import LastSaveFailed, run_attempt
+    from trainer.loop import run_attempt
     from trainer.process import Process
     from trainer.recovery.layer import layer_for
     from trainer.stopping import StopSignal

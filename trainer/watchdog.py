@@ -82,10 +82,10 @@ class Watchdog:
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()
 
-    def expect_progress_after_save(self, stall_seconds: float) -> None:
-        """A save has begun or ended here; other ranks may be at it for yet as long."""
-        self._pace.count_stall(stall_seconds)
-        self.expect_progress(within=self._pace.deadline_after_save_seconds)
+    def deadline_after_stall(self, seconds: float) -> float:
+        """A save has begun or ended here, in so long; other ranks may be at it for yet as long."""
+        self._pace.count_stall(seconds)
+        return self._pace.deadline_after_save_seconds
 
     def seems_hung(self) -> bool:
         """No progress for half of the time that it may take, which is many times a step."""

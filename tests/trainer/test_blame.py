@@ -98,11 +98,11 @@ def test_a_rank_that_left_by_itself_is_named_with_its_exit_code(reason: str, cod
     assert line(*traces) == f"rank 1 on node node-1 left with exit code {code} in step 57"
 
 
-def test_a_rank_without_a_last_word_was_killed_or_vanished() -> None:
+def test_a_rank_without_a_last_word_was_killed_frozen_or_lost() -> None:
     traces = (rank(0), rank(1, told_to_stop=True))
     assert blamed(*traces) == (Cause.VANISHED, 0)
     assert line(*traces) == (
-        "rank 0 on node node-0 was killed, or vanished: no word, and no stacks, after step 56"
+        "rank 0 on node node-0 was killed, frozen or lost: no word, and no stacks, after step 56"
     )
 
 

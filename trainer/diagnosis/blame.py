@@ -111,7 +111,7 @@ def _failed(attempt: int, failed: Sequence[Trace], *, num_ranks: int) -> Diagnos
 
 
 def _vanished(attempt: int, silent: Sequence[Trace], traces: Sequence[Trace]) -> Diagnosis:
-    what = "killed, or vanished: no word, and no stacks,"
+    what = "killed, frozen or lost: no word, and no stacks,"
     if len(silent) == 1:
         culprit = silent[0]
         line = f"{_who(culprit)} was {what} after step {culprit.last_step}"
@@ -163,10 +163,9 @@ def _out_of_step(attempt: int, stacked: Sequence[Trace]) -> Diagnosis:
 
 def _place(trace: Trace) -> str:
     """The collective, and who called it from this project, or else the innermost call."""
-    own = (frame for frame in trace.frames if "/torch/" not in frame.file)
-    place = str(next(own, trace.frames[0]))
+    caller = next((f for f in trace.frames if "/torch/" not in f.file), trace.frames[0])
     waits = waits_in(trace.frames)
-    return f"{waits} of {place}" if waits else place
+    return str(caller) if waits in ("", caller.function) else f"{waits} of {caller}"
 
 
 def _who(trace: Trace) -> str:
