@@ -142,6 +142,7 @@ def test_variables_that_launchers_set_for_each_worker_forbid_nothing() -> None:
     environment = {
         "RANK": "1",
         "TORCHELASTIC_RUN_ID": "x",
+        "TORCH_ELASTIC_WORKER_IDENTICAL": "1",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "TORCH_CPP_LOG_LEVEL": "error",
         "LD_LIBRARY_PATH": "/opt",

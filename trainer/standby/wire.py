@@ -29,8 +29,8 @@ _READ_AT_IMPORT = (
     "GLIBC_TUNABLES", "GOMP_", "HF_", "KMP_", "LD_", "MALLOC_", "MKL_", "NUMEXPR_", "OMP_",
     "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_", "TRANSFORMERS_",
 )  # fmt: skip
-_READ_LATER = ("TORCH_NCCL_",)
-"""When communicators are made; launchers set them for their workers."""
+_READ_LATER = ("TORCH_ELASTIC_", "TORCH_NCCL_")
+"""By a launcher, or when communicators are made; launchers set some for their workers."""
 
 
 class Order(NamedTuple):
