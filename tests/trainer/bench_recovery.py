@@ -1,7 +1,7 @@
 """Seconds to recover from a fault, by layer and kind of fault, split as the ledger splits them.
 
     make bench-gpu
-    python -m tests.trainer.bench_recovery --out out/bench --limit-seconds 520
+    python -m tests.trainer.bench_recovery --out out/bench-recovery --limit-seconds 520
     python -m tests.trainer.bench_recovery --device cpu --preset tiny --only in_job:sigkill
 
 One run for each layer suffers its faults one after the other, each once the run has recovered
@@ -20,6 +20,7 @@ import math
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -218,11 +219,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=1, help="faults of each kind (1)")
     parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="(never)")
     parser.add_argument("--launcher-flags", default="", help="more options for ft_launcher")
-    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="results and events")
+    folder = Path("out/bench-recovery")
+    parser.add_argument("--out", type=Path, default=folder, help="results and events")
     parser.add_argument("--storage", type=Path, help="where checkpoints are kept (OUT/storage)")
     parser.add_argument("--limit-seconds", type=float, default=520.0, help="for all runs (520)")
     return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
+    # As Ctrl-C: not without killing the pods, which are in sessions of their own.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(main())
