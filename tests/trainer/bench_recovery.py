@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from tests.trainer.bench_recovery_plan import (
     NO_SAVES,
     SAVED_STEP,
     Order,
+    key_of,
     missing,
     settings_of,
     wanted,
@@ -69,10 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         deadline=time.monotonic() + arguments.limit_seconds,
     )
     results = arguments.out / "recovery.jsonl"
-    forget_failures(results)
     for layer, once in wanted(arguments.only, device).items():
         kinds = missing(layer, once * arguments.repeats, cells_in(results), order)
         if kinds and order.deadline - time.monotonic() > SHORTEST_RUN_SECONDS:
+            forget_failures(results, [key_of(layer, kind, order) for kind in kinds])
             measure(layer, kinds, order, results)
             _write_reports(order.out, results)
     _write_reports(order.out, results)
@@ -165,11 +166,11 @@ def cells_in(results: Path) -> list[Cell]:
     return [Cell.from_record(json.loads(line)) for line in lines]
 
 
-def forget_failures(results: Path) -> None:
-    """What could not be measured is tried again."""
-    measured = [cell for cell in cells_in(results) if not cell.failure]
+def forget_failures(results: Path, keys: Collection[tuple[str, str, int, str]]) -> None:
+    """Drop what could not be measured and is now tried again."""
+    cells = cells_in(results)
     results.unlink(missing_ok=True)
-    append(results, *measured)
+    append(results, *(cell for cell in cells if not cell.failure or cell.key not in keys))
 
 
 def append(results: Path, *cells: Cell) -> None:
