@@ -100,8 +100,9 @@ bench-synth: setup ## seconds that python app.py takes, for 2 and for 64 nodes
 	$(BIN)/python -m tests.infra.bench_synth
 
 .PHONY: bench-gpu
-bench-gpu: setup ## what a save costs on this computer's GPUs: our modes beside NVRx's and PyTorch's
+bench-gpu: setup ## on this computer's GPUs: what a save costs, beside NVRx's and PyTorch's; seconds to recover
 	$(BIN)/python -m tests.trainer.bench_saves --preset llama-1b --out out/bench
+	$(BIN)/python -m tests.trainer.bench_recovery --preset llama-1b --out out/bench-recovery --limit-seconds 1800
 
 CHAOS_SEED ?= 1
 CHAOS_PLANS ?= 100

@@ -1,7 +1,7 @@
 """Seconds to recover from a fault, by layer and kind of fault, split as the ledger splits them.
 
     make bench-gpu
-    python -m tests.trainer.bench_recovery --out out/bench --limit-seconds 520
+    python -m tests.trainer.bench_recovery --out out/bench-recovery --limit-seconds 520
     python -m tests.trainer.bench_recovery --device cpu --preset tiny --only in_job:sigkill
 
 One run for each layer suffers its faults one after the other, each once the run has recovered
@@ -20,11 +20,12 @@ import math
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from tests.trainer.bench_recovery_plan import (
     NO_SAVES,
     SAVED_STEP,
     Order,
+    key_of,
     missing,
     settings_of,
     wanted,
@@ -68,10 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         deadline=time.monotonic() + arguments.limit_seconds,
     )
     results = arguments.out / "recovery.jsonl"
-    forget_failures(results)
     for layer, once in wanted(arguments.only, device).items():
         kinds = missing(layer, once * arguments.repeats, cells_in(results), order)
         if kinds and order.deadline - time.monotonic() > SHORTEST_RUN_SECONDS:
+            forget_failures(results, [key_of(layer, kind, order) for kind in kinds])
             measure(layer, kinds, order, results)
             _write_reports(order.out, results)
     _write_reports(order.out, results)
@@ -164,11 +166,11 @@ def cells_in(results: Path) -> list[Cell]:
     return [Cell.from_record(json.loads(line)) for line in lines]
 
 
-def forget_failures(results: Path) -> None:
-    """What could not be measured is tried again."""
-    measured = [cell for cell in cells_in(results) if not cell.failure]
+def forget_failures(results: Path, keys: Collection[tuple[str, str, int, str]]) -> None:
+    """Drop what could not be measured and is now tried again."""
+    cells = cells_in(results)
     results.unlink(missing_ok=True)
-    append(results, *measured)
+    append(results, *(cell for cell in cells if not cell.failure or cell.key not in keys))
 
 
 def append(results: Path, *cells: Cell) -> None:
@@ -218,11 +220,14 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=1, help="faults of each kind (1)")
     parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="(never)")
     parser.add_argument("--launcher-flags", default="", help="more options for ft_launcher")
-    parser.add_argument("--out", type=Path, default=Path("out/bench"), help="results and events")
+    folder = Path("out/bench-recovery")
+    parser.add_argument("--out", type=Path, default=folder, help="results and events")
     parser.add_argument("--storage", type=Path, help="where checkpoints are kept (OUT/storage)")
     parser.add_argument("--limit-seconds", type=float, default=520.0, help="for all runs (520)")
     return parser.parse_args(argv)
 
 
 if __name__ == "__main__":
+    # As Ctrl-C: not without killing the pods, which are in sessions of their own.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(main())

@@ -57,16 +57,20 @@ def missing(
     layer: str, kinds: Sequence[str], cells: Sequence[Cell], order: Order
 ) -> tuple[str, ...]:
     """``kinds`` without those that an earlier call has measured, as often as it has."""
-    nodes, preset = order.machine.num_nodes, order.preset
     done = Counter(cell.key for cell in cells if not cell.failure)
     left = []
     for kind in kinds:
-        key = (layer, kind, nodes, preset)
+        key = key_of(layer, kind, order)
         if done[key]:
             done[key] -= 1
         else:
             left.append(kind)
     return tuple(left)
+
+
+def key_of(layer: str, kind: str, order: Order) -> tuple[str, str, int, str]:
+    """By which a cell of this kind is known, as ``Cell.key``."""
+    return layer, kind, order.machine.num_nodes, order.preset
 
 
 def fault_steps(number: int, save_every: int) -> list[int]:

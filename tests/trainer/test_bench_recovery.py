@@ -105,13 +105,14 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     assert missing("layered", kinds, cells, order(tmp_path)) == kinds
 
 
-def test_a_failure_is_forgotten_and_what_was_measured_stays(tmp_path: Path) -> None:
+def test_only_the_failure_that_is_tried_again_is_forgotten(tmp_path: Path) -> None:
     results = tmp_path / "recovery.jsonl"
     measured = replace(CELL, seconds={"total": 5.0, "all out": None}, gpu_mib=(1, 2))
-    bench_recovery.append(results, replace(CELL, failure="no"), measured)
-    bench_recovery.forget_failures(results)
-    (cell,) = bench_recovery.cells_in(results)
-    assert (cell.seconds, cell.failure) == ({"total": 5.0, "all out": None}, "")
+    other = replace(CELL, layer="layered", failure="no")
+    bench_recovery.append(results, replace(CELL, failure="no"), measured, other)
+    bench_recovery.forget_failures(results, [CELL.key])
+    kept = [(cell.layer, cell.seconds, cell.failure) for cell in bench_recovery.cells_in(results)]
+    assert kept == [("in_job", {"total": 5.0, "all out": None}, ""), ("layered", {}, "no")]
 
 
 def test_flags_reach_ft_launcher_alone() -> None:
