@@ -10,11 +10,13 @@ def main(address: str, parent: int) -> int:
     from trainer.standby.readiness import import_everything, why_not_forkable
     from trainer.standby.server import Standby
 
+    # Before the imports: whoever comes meanwhile waits for them, which began before its own would.
+    standby = Standby(address, why_not_forkable)
     import_everything()
     if reason := why_not_forkable():
         sys.stderr.write(f"steadfast: no standby process: {reason}\n")
         return 0
-    forked = Standby(address, why_not_forkable).serve()
+    forked = standby.serve()
     take_over(forked.order, forked.descriptors)
 
     from trainer import train

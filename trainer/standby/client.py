@@ -18,7 +18,8 @@ from trainer.standby import wire
 LAUNCHER_PID = "STEADFAST_LAUNCHER_PID"
 """Who started this worker; the parent of a forked one is the standby."""
 
-GREETING_SECONDS = 2.0
+GREETING_SECONDS = 60.0
+"""For a standby that still imports what this worker would have to import by itself."""
 
 _PASSED_ON = (
     signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGABRT, signal.SIGTERM, signal.SIGUSR1,
@@ -45,9 +46,10 @@ def is_forked() -> bool:
 
 
 def _greeted(address: str) -> socket.socket | None:
-    """A connection to a standby that is ready for us; else this process trains by itself, at once.
+    """A connection to a standby that is ready for us; else this process trains by itself.
 
-    Up to here nothing is promised: one that wakes up later finds the connection closed.
+    One that still imports is waited for; one that cannot fork closes the connection. Up to here
+    nothing is promised: one that wakes up later finds the connection closed.
     """
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(GREETING_SECONDS)

@@ -1,6 +1,6 @@
 """Keeps a standby process beside the launcher, for layers that start workers again in the pod.
 
-It imports in the background, while the first workers start plainly. Without it, or should
+It imports in the background, and the first workers wait for it. Without it, or should
 it die, everything works as it would have, only slower.
 """
 
