@@ -100,8 +100,19 @@ bench-synth: setup ## seconds that python app.py takes, for 2 and for 64 nodes
 	$(BIN)/python -m tests.infra.bench_synth
 
 .PHONY: bench-gpu
-bench-gpu: setup ## what a save costs on this computer's GPUs: our modes beside NVRx's and PyTorch's
+bench-gpu: setup ## on this computer's GPUs: what a save costs, beside NVRx's and PyTorch's; seconds to recover
 	$(BIN)/python -m tests.trainer.bench_saves --preset llama-1b --out out/bench
+	$(BIN)/python -m tests.trainer.bench_recovery --preset llama-1b --out out/bench-recovery --limit-seconds 1800
+
+CHAOS_SEED ?= 1
+CHAOS_PLANS ?= 100
+.PHONY: chaos
+chaos: setup ## random faults under every layer, each run exact: CHAOS_SEED=1 CHAOS_PLANS=100; goes on where it was
+	@$(BIN)/python -m tests.chaos --seed $(CHAOS_SEED) --plans $(CHAOS_PLANS)
+
+.PHONY: soak
+soak: setup ## 50 restarts in process and 50 in job: does anything grow?
+	@$(BIN)/python -m tests.soak
 
 .PHONY: check
 check: lint types ## style, types and the direction of imports

@@ -19,6 +19,7 @@ from trainer.settings import (
     TrainerSettings,
     with_changes,
 )
+from workloads.launcher import why_no_spares
 from workloads.settings import RunName, RunSettings
 
 FSX_MOUNT = Path("/fsx")
@@ -75,17 +76,24 @@ class Deployment(InfraSettings):
                     f"take one of: {known}"
                 )
             group, has = self.group_name(name), self.nodes_of(name).num_nodes
-            if run.num_nodes > has:
+            needs = run.num_nodes + run.num_spare_nodes
+            if needs > has:
+                spare = f" and num_spare_nodes {run.num_spare_nodes}" if run.num_spare_nodes else ""
                 raise ValueError(
-                    f"runs.{name}.num_nodes is {run.num_nodes} but node group {group!r} has "
+                    f"runs.{name}.num_nodes is {run.num_nodes}{spare} but node group {group!r} has "
                     f"{has}; lower it or raise node_groups.{group}.num_nodes"
                 )
         return self
 
     @model_validator(mode="after")
     def _every_run_can_train(self) -> Self:
-        for name in self.runs:
-            self.trainer_settings(name)
+        for name, run in self.runs.items():
+            layer = self.trainer_settings(name).recovery.layer
+            problem = why_no_spares(layer, self.image.nvrx_version)
+            if run.num_spare_nodes and problem:
+                raise ValueError(
+                    f"runs.{name}.num_spare_nodes is {run.num_spare_nodes} but {problem}; or take 0"
+                )
         return self
 
     def group_name(self, run_name: str) -> str:
@@ -124,9 +132,10 @@ class Deployment(InfraSettings):
                 f"runs.{run_name}: data.global_batch_size {settings.data.global_batch_size} "
                 f"leaves some of {world_size} ranks without a sequence; take at least {world_size}"
             )
-        if settings.recovery.layer is RecoveryLayer.NONE and settings.faults.count:
+        num_faults = settings.faults.count + len(settings.faults.planned)
+        if settings.recovery.layer is RecoveryLayer.NONE and num_faults:
             raise ValueError(
-                f"runs.{run_name}: faults.count is {settings.faults.count} but recovery.layer "
+                f"runs.{run_name}: {num_faults} faults are planned but recovery.layer "
                 "is 'none', so the first fault would end it; choose another layer"
             )
         return settings

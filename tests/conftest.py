@@ -18,9 +18,11 @@ os.environ["CDK_VALIDATION"] = "false"
 
 TAKE_MINUTES = ("test_a_run_killed_at_any_point_", "test_thousands_of_mutated_files_")
 START_RANKS = (
+    "tests/chaos/test_real_plan.py",
     "tests/trainer/",
     "tests/test_rehearsal.py",
     "tests/test_stop_and_resume.py",
+    "tests/workloads/test_node_faults.py",
     "tests/workloads/test_rehears",
 )
 

@@ -10,27 +10,22 @@ the grace period.
 """
 
 import argparse
-import contextlib
 import errno
 import os
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from trainer import exit_codes
+from trainer.attempts import newest_claim
 from trainer.events import EventLog
+from trainer.health import storage
+from trainer.launch_rules import Rules
+from trainer.launching import Launcher, say
 from trainer.settings import SettingsError, TrainerSettings
 from trainer.standby.pod import standing_by
+from trainer.timeouts import derive_timeouts
 
-REJOIN_PAUSE_SECONDS = 1.0
-WRONG_COMMAND_LINE = 2  # argparse's, in every launcher
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FINAL = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG}
 )
@@ -49,94 +44,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     index = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     events = EventLog(settings.run_directory, pod=index)
     events.record("pod_started")
-    launcher = Launcher(launcher_arguments(arguments.launcher, index))
-    with standing_by(settings.recovery.layer, arguments.launcher):
-        code = launcher.run(rejoin_seconds=settings.timeouts.startup_seconds)
+    command = launcher_arguments(arguments.launcher, index)
+    with standing_by(settings.recovery.layer, command) as standby:
+        code = Launcher(command, rules_for(settings), spared=standby).run()
     events.record("pod_stopped", exit_code=code)
     return code
+
+
+def rules_for(settings: TrainerSettings) -> Rules:
+    """When the launcher of such a run starts again, and when it must end."""
+
+    def newest_attempt() -> int:
+        try:
+            return newest_claim(settings.run_directory)
+        except OSError:
+            return 0  # the storage does not answer: no progress is seen
+
+    return Rules(
+        in_place=settings.recovery.layer.uses_ft_launcher,
+        rejoin_seconds=settings.timeouts.startup_seconds,
+        stopped_seconds=derive_timeouts(settings.timeouts, device=settings.device).hard_seconds,
+        # Two looks may fall on the ranks of one start.
+        most_starts=settings.recovery.max_restarts + 2,
+        newest_attempt=newest_attempt,
+    )
 
 
 def launcher_arguments(launcher: Sequence[str], index: int) -> list[str]:
     """The launcher's command line as the pod of completion ``index`` runs it."""
     is_host = "1" if index == 0 else "0"
     return [argument.replace("{is_host}", is_host) for argument in launcher]
-
-
-class Launcher:
-    """Runs the launcher as PID 1 must: forwards signals to it and reaps what it orphans."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = command
-        self._received: list[int] = []
-        self._early: list[int] = []
-        self._process: subprocess.Popen[bytes] | None = None
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-            signal.signal(number, self._forward)
-
-    def run(self, *, rejoin_seconds: float) -> int:
-        """Run to the end and return what the pod exits with.
-
-        A replaced pod can meet the rendezvous of those that are just failing, which is
-        closed or about to vanish. So a launcher that fails before any worker has started
-        is started again in place, for ``rejoin_seconds``, unless it got a signal; the pod's
-        backoff would cost more.
-        """
-        deadline = time.monotonic() + rejoin_seconds
-        while True:
-            try:
-                code = self._run_once()
-            except OSError as error:
-                return _refuse(
-                    f"{self._command[0]}: cannot be started ({error.strerror}); "
-                    "is it in the image's PATH?",
-                    exit_codes.CONFIG,
-                )
-            if code and (final := exit_codes.read_final_word()):
-                final_code, reason = final
-                return _refuse(reason, final_code)  # again, below what the launcher printed
-            if code == 0 or self._received or exit_codes.has_worker_started():
-                return exit_code_for(code, was_stopped=signal.SIGTERM in self._received)
-            if code == WRONG_COMMAND_LINE:
-                return exit_codes.CONFIG
-            if time.monotonic() > deadline:
-                return exit_code_for(code, was_stopped=False)
-            sys.stderr.write("steadfast: the launcher found no other pod; it tries again\n")
-            time.sleep(REJOIN_PAUSE_SECONDS)
-
-    def _run_once(self) -> int:
-        if path := os.environ.get("STEADFAST_EXIT_FILE"):
-            Path(path).unlink(missing_ok=True)
-        self._process = None
-        process = self._process = subprocess.Popen(self._command)
-        # From here on the handler forwards by itself. What came before has its turn now, once:
-        # a second SIGTERM would cut short the launcher's own clean end.
-        while self._early:
-            _send(process.pid, self._early.pop(0))
-        return wait_as_pid_1(process.pid)
-
-    def _forward(self, number: int, _frame: FrameType | None) -> None:
-        self._received.append(number)
-        if self._process is None:
-            self._early.append(number)
-        else:
-            _send(self._process.pid, number)
-
-
-def wait_as_pid_1(pid: int) -> int:
-    """Wait for ``pid``, reaping every other child that ends meanwhile; its exit code."""
-    while True:
-        ended, status = os.wait()
-        if ended == pid:
-            return os.waitstatus_to_exitcode(status)
-
-
-def exit_code_for(launcher_code: int, *, was_stopped: bool) -> int:
-    """What the pod exits with: success, stopped on request, or the launcher's own failure."""
-    if launcher_code == 0:
-        return 0
-    if was_stopped:
-        return exit_codes.STOPPED_BY_SIGTERM
-    return 128 - launcher_code if launcher_code < 0 else launcher_code
 
 
 def why_not_writable(directory: Path, *, make: bool = True) -> tuple[str, int] | None:
@@ -149,12 +86,9 @@ def why_not_writable(directory: Path, *, make: bool = True) -> tuple[str, int] |
             it may be a mount point that lost its file system.
     """
     try:
-        if make:
-            directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory) as probe:
-            probe.write(b"probe")
+        storage.probe(directory, make=make)
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in storage.FULL:
             return None
         return (
             f"run_directory {directory}: cannot be written ({error.strerror}); "
@@ -162,12 +96,6 @@ def why_not_writable(directory: Path, *, make: bool = True) -> tuple[str, int] |
             f"{os.getuid()} own the folder?"
         ), exit_codes.CANNOT_WRITE if error.errno in _FINAL else exit_codes.ORDINARY_FAILURE
     return None
-
-
-def _send(pid: int, number: int) -> None:
-    # Not Popen.send_signal: it may reap the launcher, and wait_as_pid_1 would find nothing.
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -178,7 +106,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _refuse(message: str, code: int) -> int:
-    sys.stderr.write(f"steadfast: {message}\n")
+    say(message)
     return code
 
 

@@ -26,6 +26,14 @@ class NodeUnhealthy(Exception):
     exit_code = exit_codes.NODE_UNHEALTHY
 
 
+class ContextBroken(Exception):
+    """This process can never use its GPU again; a new one on the same node may."""
+
+
+class LastSaveFailed(OSError):
+    """Raised by every rank alike; another attempt goes on from the newest checkpoint."""
+
+
 def usable(make: Callable[[], T]) -> T:
     """What ``make`` returns; input that it refuses ends the run, not this attempt."""
     try:

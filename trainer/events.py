@@ -10,7 +10,11 @@ name                 by     fields beyond ``wall mono attempt step``
 ==================== ====== ================================================================
 pod_started          pod    ``pod`` (index)
 pod_stopped          pod    ``pod``, ``exit_code``
-process_started      rank   ``wall`` and ``mono`` are those of the process's own start
+process_started      rank   ``node``, ``pid``, ``forked`` (from a standby process); ``wall`` and
+                            ``mono`` are those of the process's own start
+health_checked       rank   ``node``, ``findings`` (each ``check``, ``verdict``, ``reason``), by the
+                            first rank of a node and those that leave it; ``attempt`` and
+                            ``step`` are still those of the attempt before
 attempt_started      rank
 process_group_ready  rank
 restored             rank   ``step`` restored (0: from the start), ``source`` (durable, none)
@@ -19,8 +23,10 @@ step_completed       rank   ``seconds`` (whole step), ``stall_seconds`` (in it, 
 checkpoint_begun     rank   ``stall_seconds``
 checkpoint_committed rank   ``save_seconds`` (from begun to committed)
 checkpoint_failed    rank   ``reason``
-fault_injected       rank   ``kind``, ``fault`` (its name in the plan)
+fault_injected       rank   ``kind``, ``fault`` (its name in the plan), ``at_step`` (in which)
 attempt_failed       rank   ``reason``
+diagnosed            rank   by rank 0, of the attempt before: ``of_attempt``, ``cause``,
+                            ``culprit`` (a rank, or null), ``node``, ``line``
 run_finished         rank   ``digest`` (of this rank's parameters and optimizer state)
 ==================== ====== ================================================================
 

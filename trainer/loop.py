@@ -6,64 +6,57 @@ each joins, builds, restores the newest checkpoint and goes on from its step.
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from trainer.agreement import refuse_different_settings
-from trainer.attempts import claim_attempt
-from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.checkpointer import Checkpointer
 from trainer.checkpoint.modes import writer_for
 from trainer.data import Batches, open_corpus
+from trainer.diagnosis.previous import announce_previous
 from trainer.distributed import Job, Votes, process_group
-from trainer.errors import CannotTrain, usable
-from trainer.events import EventLog
+from trainer.errors import CannotTrain, LastSaveFailed, Repeats, usable
 from trainer.faults.injector import FaultInjector
-from trainer.faults.plan import Fault, on_ranks, plan_faults
+from trainer.health.node import refuse_unhealthy_node
 from trainer.model import build_model
 from trainer.optimization import Optimization, adamw, refuse_non_finite
+from trainer.process import Process
+from trainer.recovery.budget import claim_within_budget
 from trainer.recovery.layer import Attempt
-from trainer.settings import CheckpointMode, TrainerSettings
+from trainer.settings import CheckpointMode
 from trainer.state import TrainState, seed_random_numbers
-from trainer.stopping import StopSignal
-from trainer.timeouts import Timeouts
-from trainer.watchdog import Watchdog
 from trainer.weights import load_weights
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """What outlives an attempt within this process."""
-
-    settings: TrainerSettings
-    timeouts: Timeouts
-    events: EventLog
-    worker: BackgroundWorker
-    watchdog: Watchdog
-    stop: StopSignal
 
 
 def run_attempt(process: Process, attempt: Attempt) -> None:
     """Train from the newest checkpoint to the last step, or until the pod is told to stop."""
     began = {"wall": time.time(), "mono": time.monotonic()}
     settings, events = process.settings, process.events
-    process.watchdog.expect_progress(within=process.timeouts.barrier_seconds)
+    watchdog, patience = process.watchdog, process.timeouts.barrier_seconds
+    watchdog.expect_progress(within=patience)
+    refuse_unhealthy_node(settings, events)
     with process_group(settings.device, process.timeouts, attempt.store) as job:
-        number = claim_attempt(settings.run_directory) if job.rank == 0 else 0
-        events.attempt = job.from_rank_zero(number)
+        claimed = (0, "")
+        if job.rank == 0:
+            claimed = claim_within_budget(settings.run_directory, settings.recovery)
+        events.attempt, over_budget = job.from_rank_zero(claimed)
+        if over_budget:
+            raise Repeats(over_budget)
+        watchdog.begin_attempt(events.attempt, job.rank, attempt.report_hang)
         refuse_different_settings(job, settings)
         events.step = 0
         events.record("attempt_started", **began)
         events.record("process_group_ready")
-        with closing(_Run(process, attempt, job)) as run:
-            first_step = run.restore() + 1
-            with process.stop.heeded_after_each_step():
-                run.to_the_end(first_step)
-
-
-class LastSaveFailed(OSError):
-    """Raised by every rank alike; another attempt goes on from the newest checkpoint."""
+        if job.rank == 0:
+            announce_previous(settings.run_directory, events)
+        try:
+            with closing(_Run(process, attempt, job)) as run:
+                first_step = run.restore() + 1
+                with process.stop.heeded_after_each_step():
+                    run.to_the_end(first_step)
+        finally:
+            # An end is quick; in a restart within the process this rank may wait for others.
+            watchdog.expect_progress(patience if attempt.report_hang else None)
 
 
 class _Run:
@@ -88,15 +81,14 @@ class _Run:
         self._optimization = Optimization(
             settings, job=job, state=self._state, end_of_text=corpus.end_of_text
         )
-        plan = on_ranks(plan_faults(settings.faults, max_steps=settings.max_steps), job.world_size)
-        self._injector = FaultInjector(settings.run_directory, plan, job.rank)
+        self._injector = FaultInjector(settings, job, events=self._events)
         self._checkpointer = Checkpointer(
             settings,
             job=job,
             state=self._state,
             writer=writer_for(settings, job, process.worker),
             events=self._events,
-            report_progress=self._report_progress,
+            report_progress=lambda: self._report_progress(within=settings.timeouts.hang_seconds),
             drained_by=lambda: process.stop.drained_by,
         )
 
@@ -116,6 +108,7 @@ class _Run:
                 if step < self._settings.max_steps:
                     self._save_and_wait(step)
                     return
+        self._report_progress(within=self._settings.timeouts.hang_seconds)
         if not self._save_the_end():
             return
         self._events.record("run_finished", digest=self._state.digest())
@@ -172,15 +165,16 @@ class _Run:
         job = self._job
         ids, tokens = usable(lambda: self._batches.batch(step, job.rank, job.world_size))
         loss = self._optimization.backward(tokens)
-        self._injector.fire_due(step, self._record_fault)
+        self._injector.fire_due(step)
         gradient_norm = self._optimization.update(step)
         agreed = self._agree(step, loss, gradient_norm)
         stall = self._look_after_saves(step, agreed)
-        self._report_progress()
         self._events.step = step
+        seconds = time.monotonic() - started
+        self._process.watchdog.count_step(seconds - stall)
         self._events.record(
             "step_completed",
-            seconds=time.monotonic() - started,
+            seconds=seconds,
             stall_seconds=stall,
             loss=agreed.loss,
             sample_ids=list(ids),
@@ -189,11 +183,17 @@ class _Run:
 
     def _look_after_saves(self, step: int, agreed: Votes) -> float:
         """Commit what has become durable and begin what is due; the seconds that it took."""
+        if not self._checkpointer.acts_after(step, agreed):
+            self._report_progress()
+            return 0.0
         began = time.monotonic()
+        self._report_progress(within=self._settings.timeouts.hang_seconds)
         self._checkpointer.advance(agreed)
         if self._checkpointer.due(step):
             self._save(step)
-        return time.monotonic() - began
+        stall = time.monotonic() - began
+        self._report_progress(within=self._process.watchdog.deadline_after_stall(stall))
+        return stall
 
     def _save(self, step: int) -> None:
         """Begin a save; one that blocks may keep the ranks apart for longer than a step does."""
@@ -219,8 +219,9 @@ class _Run:
         refuse_non_finite(step, loss=agreed.loss, gradient_norm=gradient_norm.item())
         return agreed
 
-    def _report_progress(self) -> None:
-        self._process.watchdog.expect_progress()
+    def _report_progress(self, within: float | None = None) -> None:
+        """Progress was made; ``within`` where what comes next is no ordinary step."""
+        self._process.watchdog.expect_progress(within)
         self._attempt.report_progress()
 
     def _save_and_wait(self, step: int) -> None:
@@ -231,6 +232,3 @@ class _Run:
         if not self._checkpointer.due(step):
             self._save(step)
         self._checkpointer.wait()
-
-    def _record_fault(self, fault: Fault) -> None:
-        self._events.record("fault_injected", kind=fault.kind.value, fault=fault.name)

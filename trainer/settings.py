@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
-from trainer.faults.settings import FaultSettings
+from trainer.faults.settings import FaultKind, FaultSettings
 from trainer.fields import (
     LARGEST_STEP,
     Fraction,
@@ -43,6 +43,16 @@ class RecoveryLayer(StrEnum):
     IN_JOB = "in_job"
     IN_PROCESS = "in_process"
     LAYERED = "layered"
+
+    @property
+    def uses_ft_launcher(self) -> bool:
+        """Whether the launcher replaces workers in place; else their failure ends the pod."""
+        return self in (RecoveryLayer.IN_JOB, RecoveryLayer.LAYERED)
+
+    @property
+    def reenters(self) -> bool:
+        """Whether a living process trains again, watched by a monitor that it forks."""
+        return self in (RecoveryLayer.IN_PROCESS, RecoveryLayer.LAYERED)
 
 
 class ModelSettings(Settings):
@@ -105,10 +115,6 @@ class RecoverySettings(Settings):
     restart_window_seconds: Seconds = 3600.0
     """A run that fails now and then goes on for ever; one that fails this often is broken."""
 
-    min_world_size: PositiveInt | None = None
-    """In process, go on without ranks that died while so many are left. Without it a smaller
-    world is refused, and the layer outside replaces what died."""
-
 
 class TimeoutSettings(Settings):
     """The few numbers from which ``trainer.timeouts`` derives every timeout."""
@@ -143,13 +149,7 @@ class TrainerSettings(Settings):
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
-        room = self.max_steps - 1 - self.faults.after_step
-        if self.faults.count > max(room, 0):
-            raise ValueError(
-                f"faults.count {self.faults.count} does not fit between faults.after_step "
-                f"{self.faults.after_step} and max_steps {self.max_steps}; "
-                "lower faults.count or raise max_steps"
-            )
+        self.faults.refuse_misfit(max_steps=self.max_steps, device=self.device)
         if self.optimizer.warmup_steps >= self.max_steps:
             raise ValueError(
                 f"optimizer.warmup_steps {self.optimizer.warmup_steps} must be below "
@@ -160,6 +160,23 @@ class TrainerSettings(Settings):
             raise ValueError(
                 f"checkpoint.resume_step {resume_step} is after the last step, max_steps "
                 f"{self.max_steps}; lower checkpoint.resume_step or raise max_steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _hangs_are_told_from_slowness(self) -> Self:
+        shortest, longest = self.timeouts.shortest_hang_seconds, self.timeouts.hang_seconds
+        if shortest > longest:
+            raise ValueError(
+                f"timeouts.shortest_hang_seconds {shortest:g} must not exceed "
+                f"timeouts.hang_seconds {longest:g}; lower the first or raise the second"
+            )
+        drawn = self.faults.kinds if self.faults.count else ()
+        kinds = {*drawn, *(fault.kind for fault in self.faults.planned)}
+        if FaultKind.SLOW in kinds and self.faults.slow_seconds >= shortest:
+            raise ValueError(
+                f"faults.slow_seconds {self.faults.slow_seconds:g} must be below "
+                f"timeouts.shortest_hang_seconds {shortest:g}, or a slow rank is taken for hung"
             )
         return self
 

@@ -2,11 +2,15 @@
 
 Where no such boundary will come, because the rank hangs, has just failed or
 has not begun, there is nothing to save either, and the process ends at once.
+Python calls a signal's handler between two bytecodes, so while the main thread is
+stuck in C a thread decides in its place. Not covered: a call that holds the GIL; the
+watchdog's own deadline, or the launcher's SIGKILL, ends that.
 """
 
 import math
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +18,8 @@ from types import FrameType
 
 from trainer.exit_codes import STOPPED_BY_SIGTERM
 from trainer.watchdog import Watchdog
+
+_POLL_SECONDS = 0.1
 
 
 class StopSignal:
@@ -33,7 +39,13 @@ class StopSignal:
         self._watchdog = watchdog
         self._drain_seconds = drain_seconds
         self._stepping = False
+        self._received, signals = os.pipe()
+        os.set_blocking(signals, False)
         signal.signal(signal.SIGTERM, self._on_sigterm)
+        # Written in C the moment a signal comes. A forked child must not write there.
+        signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+        threading.Thread(target=self._stand_in, name="stop-signal", daemon=True).start()
 
     def request(self) -> None:
         """Stop, if nobody has asked for it yet: this pod is told to, or another one of the job."""
@@ -55,8 +67,24 @@ class StopSignal:
             self._stepping = False
 
     def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
+        self._watchdog.note_stop()
         self.request()
+        self._end_unless_a_boundary_comes()
+
+    def _end_unless_a_boundary_comes(self) -> None:
         if self.is_finished:
             return
         if not self._stepping or self._watchdog.seems_hung():
             os._exit(STOPPED_BY_SIGTERM)
+
+    def _stand_in(self) -> None:
+        """Wait for signals; decide for a main thread that does not come to hear of them."""
+        while True:
+            if signal.SIGTERM not in os.read(self._received, 64):
+                continue
+            time.sleep(_POLL_SECONDS)
+            if not self.requested:
+                self._watchdog.note_stop()
+            while not self.requested:
+                self._end_unless_a_boundary_comes()
+                time.sleep(_POLL_SECONDS)

@@ -27,14 +27,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from trainer import exit_codes
 from trainer.entry import why_not_writable
-from trainer.errors import CannotTrain, NodeUnhealthy
+from trainer.errors import CannotTrain, LastSaveFailed, NodeUnhealthy, Repeats
 from trainer.events import EventLog
+from trainer.node import node_name
+from trainer.recovery.repeats import note_failure
 from trainer.schedule import what_changed
 from trainer.settings import SettingsError, TrainerSettings
 from trainer.standby.client import is_forked
 
 if TYPE_CHECKING:
-    from trainer.loop import Process
+    from trainer.process import Process
     from trainer.recovery.layer import Attempt
 
 logger = logging.getLogger("trainer")
@@ -62,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     rank = int(os.environ["RANK"])
     _log_to_stderr(rank)
     events = EventLog(settings.run_directory, rank=rank)
-    events.record("process_started", forked=is_forked(), **_process_start())
+    who = {"node": node_name(), "pid": os.getpid(), "forked": is_forked()}
+    events.record("process_started", **who, **_process_start())
     if rank == 0:
         _keep_settings(settings)
     return _train(settings, events)
@@ -70,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     from trainer.checkpoint.background import BackgroundWorker
-    from trainer.loop import LastSaveFailed, Process, run_attempt
+    from trainer.diagnosis import flight_recorder
+    from trainer.loop import run_attempt
+    from trainer.process import Process
     from trainer.recovery.layer import layer_for
     from trainer.stopping import StopSignal
     from trainer.timeouts import derive_timeouts
@@ -78,9 +83,12 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
 
     timeouts = derive_timeouts(settings.timeouts, device=settings.device)
     layer = layer_for(settings, timeouts)
+    flight_recorder.switch_on()
     watchdog = Watchdog(
-        settings.run_directory / "stacks" / f"rank-{os.environ['RANK']}.txt",
+        settings.run_directory,
+        rank=int(os.environ["RANK"]),
         seconds=settings.timeouts.hang_seconds,
+        shortest=settings.timeouts.shortest_hang_seconds,
         exits=layer.exits_when_hung,
     )
     process = Process(
@@ -93,6 +101,9 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     )
     try:
         layer.run(lambda attempt: _attempt(run_attempt, process, attempt))
+    except Repeats as error:
+        logger.error("The failure that comes again", exc_info=error.__cause__)
+        _end_now(process, _refuse(str(error), error.exit_code))
     except (CannotTrain, NodeUnhealthy) as error:
         _end_now(process, _refuse(str(error), error.exit_code))
     except LastSaveFailed as error:
@@ -112,10 +123,18 @@ def _attempt(
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         process.events.record("attempt_failed", reason=reason)
-        # The frames hold the model, and through it the process group's sockets. Gloo
-        # cannot be aborted: only when they close do the other ranks stop waiting for us.
-        traceback.clear_frames(error.__traceback__)
-        gc.collect()
+        try:
+            note_failure(
+                process.settings.run_directory,
+                step=process.events.step + 1,
+                error=error,
+                attempt=process.events.attempt,
+            )
+        finally:
+            # The frames hold the model, and through it the process group's sockets. Gloo
+            # cannot be aborted: only when they close do the other ranks stop waiting for us.
+            traceback.clear_frames(error.__traceback__)
+            gc.collect()
         raise
 
 
@@ -125,6 +144,8 @@ def _end_now(process: "Process", code: int) -> NoReturn:
     Nothing is lost by it. Checkpoints are written without buffers, and events too, but for
     those that wait for a disk.
     """
+    if code == 0:
+        exit_codes.note_run_finished()
     process.worker.kill()
     process.events.close()
     logging.shutdown()

@@ -8,7 +8,7 @@ and NCCL_BUFFSIZE are the plugin's business, and RDMAV_FORK_SAFE breaks things.
 from pathlib import PurePosixPath
 
 from infra.hardware import InstanceType
-from trainer.settings import RecoveryLayer, TrainerSettings
+from trainer.settings import TrainerSettings
 from trainer.timeouts import Timeouts
 from workloads.launcher import launcher_environment
 
@@ -19,7 +19,7 @@ HUGGING_FACE_HOME = "/fsx/hf"
 def container_environment(
     settings: TrainerSettings, *, hardware: InstanceType, timeouts: Timeouts
 ) -> dict[str, str]:
-    """Every variable with a fixed value, in alphabetical order. POD_IP is the pod's own."""
+    """Every variable with a fixed value, in alphabetical order. What the pod fills in is not."""
     values = {
         # Everything but the volumes is read-only, the home of the image's user included.
         "HOME": "/tmp",
@@ -42,7 +42,7 @@ def _device_environment(settings: TrainerSettings, hardware: InstanceType) -> di
         # One thread a rank: the order of summation, and so every bit, stays the same.
         return {"OMP_NUM_THREADS": "1"}
     values = {"NCCL_DEBUG": "WARN"}
-    if settings.recovery.layer is RecoveryLayer.IN_PROCESS:
+    if settings.recovery.layer.reenters:
         # Aborting communicators in a living process: NVLink SHARP does not survive it, and
         # the error of the aborted collective must not be raised again by the watchdog.
         values |= {"NCCL_NVLS_ENABLE": "0", "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0"}
@@ -57,8 +57,8 @@ def _fabric_environment(settings: TrainerSettings, hardware: InstanceType) -> di
     """
     if not hardware.num_efa:
         return {}
-    forks = settings.recovery.layer is RecoveryLayer.IN_PROCESS
-    return {"FI_EFA_USE_HUGE_PAGE": "0"} if forks or not hardware.hugepages_mib else {}
+    keeps = hardware.hugepages_mib and not settings.recovery.layer.reenters
+    return {} if keeps else {"FI_EFA_USE_HUGE_PAGE": "0"}
 
 
 def _fetches_weights(settings: TrainerSettings) -> bool:

@@ -3,12 +3,14 @@
 Two things in it are filled in later: ``$(POD_IP)`` by Kubernetes, ``{is_host}``
 by ``trainer.entry``, which knows whether this pod is index 0 and so hosts the
 rendezvous. Which options ft_launcher has depends on the release of NVRx, so what
-a release does not know is left out. Not covered: nodes held in reserve.
+a release does not know is left out. Not covered: whether a spare node is any good
+before it is needed.
 """
 
 import math
 from types import MappingProxyType
 
+from trainer.recovery.budget import UNLIMITED_RESTARTS
 from trainer.settings import RecoveryLayer, TrainerSettings
 from trainer.timeouts import Timeouts
 
@@ -21,7 +23,7 @@ JOIN_SECONDS = 1800
 STORE_SECONDS = 600
 """How long a pod tries to reach index 0, whose image may still be on its way, before it fails."""
 
-STOP_SECONDS = 5
+STOP_SECONDS = 1
 """What a worker gets to end by itself before ft_launcher kills it to restart the group.
 
 A rank that waits in a collective for a dead one never uses it, so this is pure delay.
@@ -29,6 +31,9 @@ A rank that waits in a collective for a dead one never uses it, so this is pure 
 
 MONITOR_SECONDS = 0.2
 """How often ft_launcher looks whether a worker has died; a glance at each process."""
+
+GPU_MEMORY_SECONDS = 0.25
+"""How often ft_launcher looks whether the GPUs of killed workers are free; it waits in between."""
 
 _SINCE_0_4 = frozenset(
     {
@@ -40,7 +45,11 @@ _SINCE_0_4 = frozenset(
         "ft-initial-rank-heartbeat-timeout",
     }
 )
-_SINCE_0_6 = _SINCE_0_4 | {"ft-enable-nic-healthcheck", "ft-numa-bind-strict"}
+_SINCE_0_6 = _SINCE_0_4 | {
+    "ft-enable-nic-healthcheck",
+    "ft-gpu-memory-poll-interval",
+    "ft-numa-bind-strict",
+}
 
 FT_LAUNCHER_OPTIONS = MappingProxyType(
     {
@@ -55,22 +64,26 @@ FT_LAUNCHER_OPTIONS = MappingProxyType(
 # From 0.6 on, ft_launcher waits for the store by itself, and for two minutes unless told.
 _WAITS_FOR_STORE = frozenset({"0.6.0", "0.7.0"})
 
+# Before, a node beyond the least took part at once: the world grew and shrank.
+_KEEPS_SPARES = frozenset({"0.6.0", "0.7.0"})
+
 
 def container_command(
     settings: TrainerSettings,
     *,
     nvrx_version: str,
     num_nodes: int,
+    num_spare_nodes: int = 0,
     workers_per_node: int,
     rendezvous_host: str,
     rendezvous_id: str,
     timeouts: Timeouts,
 ) -> tuple[str, ...]:
     """What every pod of a run executes, the same in each."""
-    in_job = settings.recovery.layer is RecoveryLayer.IN_JOB
-    waits_for_store = in_job and nvrx_version in _WAITS_FOR_STORE
+    in_place = settings.recovery.layer.uses_ft_launcher
+    waits_for_store = in_place and nvrx_version in _WAITS_FOR_STORE
     group = {
-        "nnodes": str(num_nodes),
+        "nnodes": _nodes(num_nodes, num_spare_nodes),
         "nproc-per-node": str(workers_per_node),
         "rdzv-backend": "c10d",
         "rdzv-endpoint": f"{rendezvous_host}:{RENDEZVOUS_PORT}",
@@ -78,7 +91,7 @@ def container_command(
         "rdzv-conf": _rendezvous_settings(waits_for_store=waits_for_store),
         "local-addr": "$(POD_IP)",
     }
-    if in_job:
+    if in_place:
         known = FT_LAUNCHER_OPTIONS[nvrx_version]
         wanted = _ft_launcher_options(settings, timeouts)
         own = {name: value for name, value in wanted.items() if name in known}
@@ -90,12 +103,28 @@ def container_command(
     return (*entry, *launcher, *trainer)
 
 
+def why_no_spares(layer: RecoveryLayer, nvrx_version: str) -> str:
+    """Why a run of this layer can hold no node in reserve, and what to do; or nothing."""
+    if not layer.uses_ft_launcher:
+        return f"recovery.layer {layer.value} replaces pods; take in_job or layered"
+    if nvrx_version not in _KEEPS_SPARES:
+        return (
+            f"image.nvrx_version {nvrx_version} would let them train at once; "
+            f"take {' or '.join(sorted(_KEEPS_SPARES))}"
+        )
+    return ""
+
+
 def launcher_environment(settings: TrainerSettings, timeouts: Timeouts) -> dict[str, str]:
     """What torchrun takes from its environment, from torch 2.12 on; older ones ignore it."""
-    if settings.recovery.layer is RecoveryLayer.IN_JOB:
+    if settings.recovery.layer.uses_ft_launcher:
         return {}
     # Without it torchrun kills the ranks 30 s after SIGTERM, however long the pod may drain.
     return {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(math.ceil(timeouts.terminate_seconds))}
+
+
+def _nodes(least: int, spare: int) -> str:
+    return f"{least}:{least + spare}" if spare else str(least)
 
 
 def _rendezvous_settings(*, waits_for_store: bool) -> str:
@@ -110,12 +139,13 @@ def _rendezvous_settings(*, waits_for_store: bool) -> str:
 def _ft_launcher_options(settings: TrainerSettings, timeouts: Timeouts) -> dict[str, str]:
     """Everything we would tell ft_launcher, whatever its release."""
     options = {
-        "max-restarts": str(settings.recovery.max_restarts),
+        "max-restarts": str(UNLIMITED_RESTARTS),
         "monitor-interval": f"{MONITOR_SECONDS:g}",
         "term-timeout": f"{timeouts.terminate_seconds:g}",
         "workers-stop-timeout": f"{STOP_SECONDS:g}",
         "ft-rank-heartbeat-timeout": f"{timeouts.heartbeat_seconds:g}",
         "ft-initial-rank-heartbeat-timeout": f"{timeouts.initial_heartbeat_seconds:g}",
+        "ft-gpu-memory-poll-interval": f"{GPU_MEMORY_SECONDS:g}",
         "ft-restart-policy": "any-failed",
     }
     if settings.device == "cpu":

@@ -21,6 +21,9 @@ CONTAINER_NAME = "trainer"
 USER_ID = 10001
 UNREACHABLE_SECONDS = 60
 
+POD_VARIABLES = {"POD_IP": "status.podIP", "STEADFAST_NODE": "spec.nodeName"}
+"""What each pod fills in itself. The node's name is for whoever reads why a rank failed."""
+
 _quantity = k8s.Quantity.from_string
 
 
@@ -30,6 +33,7 @@ def pod_template(
     deployment: Deployment,
     group: str,
     num_nodes: int,
+    num_spare_nodes: int,
     settings: TrainerSettings,
     labels: Mapping[str, str],
     selector: Mapping[str, str],
@@ -41,6 +45,7 @@ def pod_template(
         settings,
         nvrx_version=deployment.image.nvrx_version,
         num_nodes=num_nodes,
+        num_spare_nodes=num_spare_nodes,
         workers_per_node=hardware.workers_per_node,
         # The name of index 0, not an address: a pod that replaces it is found again.
         rendezvous_host=f"{job_name}-0.{job_name}",
@@ -82,9 +87,14 @@ def _environment(
     settings: TrainerSettings, hardware: InstanceType, timeouts: Timeouts
 ) -> list[k8s.EnvVar]:
     fixed = container_environment(settings, hardware=hardware, timeouts=timeouts)
-    address = k8s.EnvVarSource(field_ref=k8s.ObjectFieldSelector(field_path="status.podIP"))
     return [
-        k8s.EnvVar(name="POD_IP", value_from=address),
+        *(
+            k8s.EnvVar(
+                name=name,
+                value_from=k8s.EnvVarSource(field_ref=k8s.ObjectFieldSelector(field_path=path)),
+            )
+            for name, path in POD_VARIABLES.items()
+        ),
         *(k8s.EnvVar(name=name, value=value) for name, value in fixed.items()),
     ]
 

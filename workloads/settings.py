@@ -13,6 +13,9 @@ RunId = Annotated[str, Field(pattern=r"^[a-z0-9]{1,12}$")]
 
 class RunSettings(Settings):
     num_nodes: Annotated[int, Field(strict=True, ge=1, le=1000)]
+    num_spare_nodes: Annotated[int, Field(strict=True, ge=0, le=1000)] = 0
+    """Further nodes whose pods wait until one of the others is lost, and take its place."""
+
     node_group: GroupName | None = None
     """Which of ``node_groups``; needed where there are several."""
 

@@ -19,7 +19,12 @@ from trainer.settings import RecoveryLayer, TrainerSettings
 from workloads.launcher import RENDEZVOUS_PORT, SETTINGS_PATH
 from workloads.pod import CONTAINER_NAME, pod_template
 
-FINAL_EXIT_CODES = (exit_codes.USAGE, exit_codes.CANNOT_WRITE, exit_codes.CONFIG)
+FINAL_EXIT_CODES = (
+    exit_codes.USAGE,
+    exit_codes.REPEATED,
+    exit_codes.CANNOT_WRITE,
+    exit_codes.CONFIG,
+)
 """Each try would meet the same. The API server takes them in ascending order only."""
 
 KEEP_FINISHED_SECONDS = 7 * 24 * 3600
@@ -52,6 +57,7 @@ class TrainingJob(cdk8s.Chart):
             data={SETTINGS_PATH.rpartition("/")[2]: settings_file(settings)},
         )
         service = k8s.KubeService(self, "service", metadata=metadata, spec=_service(selector))
+        num_pods = run.num_nodes + run.num_spare_nodes
         replaced = settings.recovery.layer is not RecoveryLayer.NONE
         job = k8s.KubeJob(
             self,
@@ -59,8 +65,8 @@ class TrainingJob(cdk8s.Chart):
             metadata=metadata,
             spec=k8s.JobSpec(
                 completion_mode="Indexed",
-                completions=run.num_nodes,
-                parallelism=run.num_nodes,
+                completions=num_pods,
+                parallelism=num_pods,
                 backoff_limit_per_index=run.backoff_limit_per_index if replaced else 0,
                 # Without it, pods whose peer is lost for good would keep their GPUs for ever.
                 max_failed_indexes=0,
@@ -72,6 +78,7 @@ class TrainingJob(cdk8s.Chart):
                     deployment=deployment,
                     group=deployment.group_name(run_name),
                     num_nodes=run.num_nodes,
+                    num_spare_nodes=run.num_spare_nodes,
                     settings=settings,
                     labels=labels,
                     selector=selector,

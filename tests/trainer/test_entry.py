@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from trainer.entry import exit_code_for, launcher_arguments
+from trainer.entry import launcher_arguments
 from trainer.events import Event, read_events
+from trainer.launch_rules import exit_code_for
 
 ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, Any] = {
@@ -21,6 +22,7 @@ SETTINGS: dict[str, Any] = {
     "model": {"preset": "tiny"},
     "data": {"sequence_length": 16, "global_batch_size": 4},
     "checkpoint": {"interval_steps": 5},
+    "recovery": {"layer": "pod"},
 }
 
 # Prints when it is ready, then waits; says which signal came, and exits with 1 as launchers do.
@@ -34,14 +36,6 @@ for number in (signal.SIGTERM, signal.SIGUSR1):
 print('ready', flush=True)
 while True:
     signal.pause()
-"""
-
-# Becomes the new parent of orphans, as PID 1 of a container is, then runs what follows.
-AS_PID_1 = """
-import ctypes, sys
-from trainer.entry import Launcher
-ctypes.CDLL(None).prctl(36, 1)
-sys.exit(Launcher(sys.argv[1:]).run(rejoin_seconds=0))
 """
 
 # Exits with 7 once a child of a child that is gone has left no trace, 8 if it stays a zombie.
@@ -216,9 +210,8 @@ def test_a_launcher_that_was_interrupted_is_not_started_again(
     assert process.returncode == 130
 
 
-def test_orphans_are_waited_for() -> None:
-    command = [sys.executable, "-c", AS_PID_1, sys.executable, "-c", ORPHAN_MAKER]
-    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 7
+def test_orphans_are_waited_for(settings: Path) -> None:
+    assert run(settings, sys.executable, "-c", ORPHAN_MAKER) == (7, "")
 
 
 def test_a_misspelt_setting_is_one_line_and_final(settings: Path) -> None:

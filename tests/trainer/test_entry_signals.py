@@ -11,18 +11,22 @@ ROOT = Path(__file__).resolve().parents[2]
 # A signal comes just as the launcher is, or is not yet, there to be told of it.
 SIGNALLED_AT_ITS_START = """
 import signal, sys
-import trainer.entry as entry
+import trainer.launching as launching
+from trainer.launch_rules import Rules
 sent = []
-entry._send = lambda pid, number: sent.append(signal.Signals(number).name)
-class Launcher(entry.Launcher):
+launching.kill = lambda pid, number: sent.append(signal.Signals(number).name)
+class Launcher(launching.Launcher):
     armed = False
     def __setattr__(self, name, value):
         super().__setattr__(name, value)
         if self.armed and name == '_process' and (value is None) == (sys.argv[1] == 'before'):
+            self.armed = False
             signal.raise_signal(signal.SIGUSR1)
-launcher = Launcher([sys.executable, '-c', ''])
+rules = Rules(in_place=False, rejoin_seconds=0, stopped_seconds=9, most_starts=9,
+              newest_attempt=lambda: 0)
+launcher = Launcher([sys.executable, '-c', ''], rules)
 Launcher.armed = True
-launcher.run(rejoin_seconds=0)
+launcher.run()
 print(*sent)
 """
 

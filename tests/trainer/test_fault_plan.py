@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deployment
-from trainer.faults.plan import Fault, faults_due, on_ranks, plan_faults
-from trainer.faults.settings import FaultKind, FaultSettings
+from trainer.faults.plan import Fault, faults_due, may_be_due, on_ranks, plan_faults
+from trainer.faults.settings import FaultKind, FaultSettings, PlannedFault
 
 PUBLISHED = FaultSettings(count=5)
 REHEARSAL = Path(__file__).parents[2] / "deployments" / "rehearsal.yaml"
@@ -86,12 +86,66 @@ def test_no_ranks_are_refused() -> None:
         on_ranks((), 0)
 
 
+def listed(*faults: tuple[FaultKind, int, int]) -> tuple[Fault, ...]:
+    planned = tuple(PlannedFault(kind=kind, step=step, rank=rank) for kind, step, rank in faults)
+    return plan_faults(FaultSettings(planned=planned), max_steps=2000)
+
+
+def test_a_listed_plan_is_in_order_of_step_and_named_as_if_drawn() -> None:
+    plan = listed((FaultKind.STOP, 30, 0), (FaultKind.EXCEPTION, 7, 1), (FaultKind.SLOW, 30, 1))
+    assert [fault.name for fault in plan] == [
+        "1-exception-step-7-rank-1",
+        "2-stop-step-30-rank-0",
+        "3-slow-step-30-rank-1",
+    ]
+    assert plan[0] == Fault(plan[0].name, step=7, rank=1, kind=FaultKind.EXCEPTION)
+
+
 def test_a_fault_is_due_once_on_its_step_and_rank() -> None:
-    fault = Fault(name="1-hang-step-7-rank-1", step=7, rank=1, kind=FaultKind.HANG)
-    assert faults_due((fault,), step=7, rank=1, already_fired=frozenset()) == (fault,)
-    assert faults_due((fault,), step=8, rank=1, already_fired=frozenset()) == ()
-    assert faults_due((fault,), step=7, rank=0, already_fired=frozenset()) == ()
-    assert faults_due((fault,), step=7, rank=1, already_fired=frozenset({fault.name})) == ()
+    (fault,) = plan = listed((FaultKind.HANG, 7, 1))
+    assert faults_due(plan, step=7, rank=1, fired={}) == (fault,)
+    assert faults_due(plan, step=8, rank=1, fired={}) == ()
+    assert faults_due(plan, step=7, rank=0, fired={}) == ()
+    assert faults_due(plan, step=7, rank=1, fired={fault.name: 5.0}) == ()
+
+
+SPACED = listed((FaultKind.HANG, 7, 1), (FaultKind.STOP, 9, 0), (FaultKind.EXIT, 50, 1))
+FIRST, SECOND, THIRD = (fault.name for fault in SPACED)
+
+
+@pytest.mark.parametrize(
+    ("step", "rank", "fired", "now", "expected"),
+    [
+        pytest.param(7, 1, {}, 1159.9, [], id="the first waits for 160 s since the run began"),
+        pytest.param(7, 1, {}, 1160.0, [FIRST], id="the first, as soon as they are over"),
+        pytest.param(99, 1, {}, 1160.0, [FIRST], id="the first, long past its step"),
+        pytest.param(6, 1, {}, 9999.0, [], id="never before its step"),
+        pytest.param(9, 0, {}, 9999.0, [], id="the second never before the first"),
+        pytest.param(99, 0, {FIRST: 1170.0}, 1329.0, [], id="the second waits for the first"),
+        pytest.param(99, 0, {FIRST: 1170.0}, 1330.0, [SECOND], id="the second, 160 s after it"),
+        pytest.param(99, 1, {FIRST: 1170.0}, 1330.0, [], id="the other rank's is not this one's"),
+        pytest.param(
+            50, 1, {FIRST: 1170.0, SECOND: 1500.0}, 1660.0, [THIRD], id="the last that fired counts"
+        ),
+        pytest.param(99, 1, {FIRST: 1.0, SECOND: 2.0, THIRD: 3.0}, 9999.0, [], id="none is left"),
+    ],
+)
+def test_spaced_faults_wait_for_each_other_and_never_pack(
+    *, step: int, rank: int, fired: dict[str, float], now: float, expected: list[str]
+) -> None:
+    due = faults_due(
+        SPACED, step=step, rank=rank, fired=fired, now=now, began=1000.0, seconds_apart=160.0
+    )
+    assert [fault.name for fault in due] == expected
+
+
+def test_only_spaced_faults_are_looked_for_after_their_step() -> None:
+    plan = listed((FaultKind.HANG, 7, 1))
+    assert may_be_due(plan, step=7, rank=1, waits=False)
+    assert not may_be_due(plan, step=8, rank=1, waits=False)
+    assert may_be_due(plan, step=8, rank=1, waits=True)
+    assert not may_be_due(plan, step=6, rank=1, waits=True)
+    assert not may_be_due(plan, step=8, rank=0, waits=True)
 
 
 def test_rehearsal_suffers_each_kind_once_well_apart_on_both_ranks() -> None:

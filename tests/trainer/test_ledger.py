@@ -47,6 +47,24 @@ def test_each_fault_gets_the_time_until_the_first_step_of_a_later_attempt() -> N
     assert (hang.rank, hang.step, hang.attempt, hang.source) == (1, 20, 3, "durable")
 
 
+def test_a_fault_that_training_outlived_took_no_time_to_recover() -> None:
+    history = History(num_ranks=2)
+    launch(history)
+    history.restore(0)
+    history.train(to=3)
+    history.fault("slow", rank=1)
+    history.train(to=6)
+    history.fault("exception", rank=1)
+    history.wait(3.0, Bin.DETECT)
+    history.start_attempt()
+    history.join()
+    history.restore(0)
+    history.train(to=9)
+    slow, exception = account_for(history.events).recoveries
+    assert (slow.time_to_recover_seconds, slow.restored_step, slow.steps_lost) == (0.0, None, None)
+    assert exception.time_to_recover_seconds == pytest.approx(4.0)
+
+
 def test_the_recovery_from_a_hang_is_split_by_what_it_waited_for() -> None:
     hang = account_for(three_faults().events).recoveries[2]
     assert hang.seconds_by_bin is not None

@@ -8,12 +8,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 START = """
-import signal, sys, time
+import ctypes, signal, sys, time
 from pathlib import Path
 from trainer.stopping import StopSignal
 from trainer.watchdog import Watchdog
 def rank(seconds):
-    return StopSignal(Watchdog(Path(sys.argv[1]), seconds=seconds, exits=False), drain_seconds=20)
+    watchdog = Watchdog(Path(sys.argv[1]), rank=0, seconds=seconds, shortest=5, exits=False)
+    return StopSignal(watchdog, drain_seconds=20)
 def hang():
     print('hangs', flush=True)
     while True:
@@ -23,7 +24,7 @@ def hang():
 
 def run(script: str, tmp_path: Path) -> tuple[int, str]:
     """Exit code and stdout of a rank that tells itself to stop, or is told once it hangs."""
-    command = [sys.executable, "-c", START + script, str(tmp_path / "stacks.txt")]
+    command = [sys.executable, "-c", START + script, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = process.stdout.readline()
@@ -110,3 +111,25 @@ except ConnectionError as error:
     print(error)
 """
     assert run(script, tmp_path) == (0, "a peer is gone\n")
+
+
+def test_a_rank_that_hangs_in_c_ends_at_once(tmp_path: Path) -> None:
+    """The main thread's handler never runs, as in a collective that waits for another rank."""
+    script = """
+with rank(seconds=1e-9).heeded_after_each_step():
+    mutex = ctypes.create_string_buffer(64)
+    print('hangs', flush=True)
+    while True:  # the second one waits for itself, and no signal interrupts it
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+    assert run(script, tmp_path) == (143, "hangs\n")
+
+
+def test_a_rank_that_is_told_to_stop_says_so_beside_its_stacks(tmp_path: Path) -> None:
+    script = """
+stop = rank(seconds=1000)
+with stop.heeded_after_each_step():
+    signal.raise_signal(signal.SIGTERM)
+"""
+    assert run(script, tmp_path) == (0, "")
+    assert "told to stop" in (tmp_path / "stacks/rank-0.txt").read_text()

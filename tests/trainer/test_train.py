@@ -71,6 +71,7 @@ def test_a_misspelt_change_is_refused_by_name(
         ("=5", "unknown setting ''"),
         (f"max_steps={10_000 * chr(91)}", "max_steps: input should be a valid integer"),
         ("faults.count=50", "faults.count 50 does not fit"),
+        ("timeouts.hang_seconds=4", "timeouts.shortest_hang_seconds 5 must not exceed"),
         ("checkpoint.resume_step=0", "checkpoint.resume_step: input should be greater than 0"),
         ("checkpoint.resume_step=11", "checkpoint.resume_step 11 is after the last step"),
     ],
@@ -81,6 +82,15 @@ def test_a_change_that_cannot_be_is_refused(
     code, line = refusal(capsys, settings, change)
     assert code == 78
     assert complaint in line
+
+
+def test_a_slow_rank_that_would_be_taken_for_hung_is_refused(
+    settings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = 'faults.planned=[{"kind": "slow", "step": 5, "rank": 1}]'
+    code, line = refusal(capsys, settings, slow, "faults.slow_seconds=5")
+    assert code == 78
+    assert "faults.slow_seconds 5 must be below timeouts.shortest_hang_seconds 5" in line
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])

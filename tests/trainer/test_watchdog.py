@@ -1,4 +1,4 @@
-"""The watchdog: stacks of a rank that hangs are kept, and its end comes if asked for."""
+"""The watchdog: what a rank that hangs leaves behind, whom it tells, and how it ends."""
 
 import subprocess
 import sys
@@ -7,66 +7,123 @@ from pathlib import Path
 from trainer.watchdog import Watchdog
 
 ROOT = Path(__file__).parents[2]
+TOLD = "told the layer\n"
 
-# Waiting for a pipe that nobody writes to is one long call in C.
-HANG = """
-import os, select, sys
+START = """
+import ctypes, os, select, sys, time
 from pathlib import Path
+from trainer import watchdog as module
 from trainer.watchdog import Watchdog
+module.GRACE_SECONDS, module.RESTART_GRACE_SECONDS = 0.5, 0.5
+module.save_collectives = lambda folder, rank: None  # it would import torch
+def watch(exits, report_hang=None, seconds=0.1):
+    watchdog = Watchdog(Path(sys.argv[1]), rank=3, seconds=seconds, shortest=0.1, exits=exits)
+    watchdog.expect_progress()
+    watchdog.begin_attempt(7, 3, report_hang)
+    return watchdog
 def stuck_in_a_collective(seconds=None):
     select.select([os.pipe()[0]], [], [], seconds)
+def stuck_with_the_interpreter():
+    ctypes.PyDLL(None).pause()
 """
 
 
-def run(script: str, stacks: Path) -> tuple[int, str]:
-    """Exit code, and what the stacks file holds."""
+def run(script: str, run_directory: Path) -> tuple[int, str, str]:
+    """Exit code, stdout, and what attempt 7 of rank 3 has left without its first line."""
     process = subprocess.run(
-        [sys.executable, "-c", HANG + script, str(stacks)],
+        [sys.executable, "-c", START + script, str(run_directory)],
         cwd=ROOT,
         check=False,
         timeout=30,
         capture_output=True,
         text=True,
     )
-    assert (process.stdout, process.stderr) == ("", "")
-    return process.returncode, stacks.read_text()
+    left = (run_directory / "stacks/attempt-7/rank-3.txt").read_text()
+    header, _, rest = left.partition("\n")
+    assert '"rank": 3' in header
+    return process.returncode, process.stdout, rest
 
 
 def test_a_rank_that_hangs_leaves_its_stacks_and_ends(tmp_path: Path) -> None:
-    script = """
-watchdog = Watchdog(Path(sys.argv[1]), seconds=0.1, exits=True)
-watchdog.expect_progress()
-stuck_in_a_collective()
-"""
-    code, stacks = run(script, tmp_path / "stacks/rank-0.txt")
+    code, _, stacks = run("watch(exits=True); stuck_in_a_collective()", tmp_path)
     assert code == 1
+    assert "no progress for 0." in stacks
     assert "stuck_in_a_collective" in stacks
 
 
+def test_a_rank_that_hangs_holding_the_interpreter_leaves_its_stacks_and_ends(
+    tmp_path: Path,
+) -> None:
+    code, _, stacks = run("watch(exits=True); stuck_with_the_interpreter()", tmp_path)
+    assert code == 1
+    assert "no progress" not in stacks  # the thread never came to say so
+    assert "stuck_with_the_interpreter" in stacks
+
+
 def test_a_rank_that_another_layer_watches_only_leaves_its_stacks(tmp_path: Path) -> None:
-    script = """
-watchdog = Watchdog(Path(sys.argv[1]), seconds=0.1, exits=False)
-watchdog.expect_progress()
-stuck_in_a_collective(0.5)
-"""
-    code, stacks = run(script, tmp_path / "stacks.txt")
+    code, _, stacks = run("watch(exits=False); stuck_in_a_collective(1)", tmp_path)
     assert code == 0
     assert "stuck_in_a_collective" in stacks
 
 
-def test_a_phase_that_was_announced_may_take_longer(tmp_path: Path) -> None:
+def test_a_layer_that_can_restart_the_rank_is_told_after_the_stacks_are_saved(
+    tmp_path: Path,
+) -> None:
     script = """
-watchdog = Watchdog(Path(sys.argv[1]), seconds=0.1, exits=True)
-watchdog.expect_progress()
-watchdog.expect_progress(within=60)
-stuck_in_a_collective(0.5)
+def report_hang():
+    left = Path(sys.argv[1], "stacks/attempt-7/rank-3.txt").read_text()
+    print("told the layer" if "stuck_in_a_collective" in left else "too early", flush=True)
+watch(False, report_hang)
+stuck_in_a_collective(1)
 """
-    assert run(script, tmp_path / "stacks.txt") == (0, "")
+    code, out, _ = run(script, tmp_path)
+    assert (code, out) == (0, TOLD)
+
+
+def test_a_hang_that_the_layer_does_not_end_ends_the_process(tmp_path: Path) -> None:
+    script = "watch(True, lambda: print('told the layer', flush=True)); stuck_in_a_collective()"
+    assert run(script, tmp_path)[:2] == (1, TOLD)
+
+
+def test_a_phase_that_was_announced_may_take_longer(tmp_path: Path) -> None:
+    script = "watch(exits=True).expect_progress(within=60); stuck_in_a_collective(1)"
+    assert run(script, tmp_path) == (0, "", "")
+
+
+def test_a_run_that_knows_its_pace_notices_a_hang_sooner(tmp_path: Path) -> None:
+    script = """
+watchdog = watch(True, seconds=600)
+for _ in range(21):
+    watchdog.count_step(0.001)
+watchdog.expect_progress()
+stuck_in_a_collective()
+"""
+    assert run(script, tmp_path)[0] == 1
+
+
+def test_each_attempt_begins_without_a_pace(tmp_path: Path) -> None:
+    script = """
+watchdog = watch(True, seconds=600)
+for _ in range(21):
+    watchdog.count_step(0.001)
+watchdog.begin_attempt(7, 3, None)
+watchdog.expect_progress()
+stuck_in_a_collective(1)
+"""
+    assert run(script, tmp_path)[0] == 0
+
+
+def test_a_disk_that_is_full_stops_no_watchdog(tmp_path: Path) -> None:
+    (tmp_path / "stacks").touch()  # no folder can be made there
+    watchdog = Watchdog(tmp_path, rank=0, seconds=60, shortest=5, exits=False)
+    watchdog.begin_attempt(1, 0, None)
+    watchdog.expect_progress()
+    watchdog.stop()
 
 
 def test_a_rank_without_progress_for_half_the_deadline_seems_hung(tmp_path: Path) -> None:
-    patient = Watchdog(tmp_path / "stacks.txt", seconds=1000.0, exits=False)
-    strict = Watchdog(tmp_path / "stacks.txt", seconds=1e-9, exits=False)
+    patient = Watchdog(tmp_path, rank=0, seconds=1000.0, shortest=5, exits=False)
+    strict = Watchdog(tmp_path, rank=1, seconds=1e-9, shortest=1e-9, exits=False)
     try:
         assert not patient.seems_hung()
         assert strict.seems_hung()

@@ -43,8 +43,10 @@ def test_a_node_without_gpus_gets_nothing_of_nccl_or_efa(layer: RecoveryLayer) -
     assert names["OMP_NUM_THREADS"] == "1"
 
 
-@pytest.mark.parametrize(("layer", "value"), [("in_process", "0"), ("in_job", None)])
-def test_nvlink_sharp_is_given_up_for_in_process_recovery_alone(
+@pytest.mark.parametrize(
+    ("layer", "value"), [("in_process", "0"), ("layered", "0"), ("in_job", None)]
+)
+def test_nvlink_sharp_is_given_up_where_a_living_process_trains_again(
     layer: RecoveryLayer, value: str | None
 ) -> None:
     values = environment_of(settings_for(layer), "p5.48xlarge")
@@ -52,7 +54,9 @@ def test_nvlink_sharp_is_given_up_for_in_process_recovery_alone(
     assert values.get("TORCH_NCCL_RETHROW_CUDA_ERRORS") == value
 
 
-@pytest.mark.parametrize(("layer", "value"), [("in_process", "0"), ("in_job", None)])
+@pytest.mark.parametrize(
+    ("layer", "value"), [("in_process", "0"), ("layered", "0"), ("in_job", None)]
+)
 def test_efa_keeps_its_huge_pages_unless_a_rank_forks(
     layer: RecoveryLayer, value: str | None
 ) -> None:

@@ -10,13 +10,18 @@ import pytest
 
 from trainer.settings import RecoveryLayer, TrainerSettings
 from trainer.timeouts import derive_timeouts
-from workloads.launcher import FT_LAUNCHER_OPTIONS, container_command, launcher_environment
+from workloads.launcher import (
+    FT_LAUNCHER_OPTIONS,
+    container_command,
+    launcher_environment,
+    why_no_spares,
+)
 
 LAUNCHER = 6
 """Where the launcher stands in the command: after the entry point, its settings and the dashes."""
 
 
-def settings_for(layer: RecoveryLayer, *, device: str = "cpu", **recovery: Any) -> TrainerSettings:
+def settings_for(layer: RecoveryLayer, *, device: str = "cpu") -> TrainerSettings:
     return TrainerSettings.model_validate(
         {
             "run_directory": "/fsx/runs/demo-1",
@@ -25,17 +30,20 @@ def settings_for(layer: RecoveryLayer, *, device: str = "cpu", **recovery: Any) 
             "model": {"preset": "tiny"},
             "data": {"sequence_length": 8, "global_batch_size": 8},
             "checkpoint": {"interval_steps": 10},
-            "recovery": {"layer": layer, **recovery},
+            "recovery": {"layer": layer},
             "timeouts": {"hang_seconds": 8, "startup_seconds": 120, "drain_seconds": 20},
         }
     )
 
 
-def command_for(settings: TrainerSettings, nvrx_version: str = "0.4.1") -> tuple[str, ...]:
+def command_for(
+    settings: TrainerSettings, nvrx_version: str = "0.4.1", *, num_spare_nodes: int = 0
+) -> tuple[str, ...]:
     return container_command(
         settings,
         nvrx_version=nvrx_version,
         num_nodes=2,
+        num_spare_nodes=num_spare_nodes,
         workers_per_node=8,
         rendezvous_host="demo-0.demo",
         rendezvous_id="demo",
@@ -44,7 +52,7 @@ def command_for(settings: TrainerSettings, nvrx_version: str = "0.4.1") -> tuple
 
 
 def test_in_job_recovery_on_a_cpu_with_nvrx_0_6_is_this_command() -> None:
-    settings = settings_for(RecoveryLayer.IN_JOB, max_restarts=7)
+    settings = settings_for(RecoveryLayer.IN_JOB)
     assert command_for(settings, "0.6.0") == (
         *("python", "-m", "trainer.entry", "--settings", "/etc/steadfast/settings.json", "--"),
         "ft_launcher",
@@ -56,12 +64,13 @@ def test_in_job_recovery_on_a_cpu_with_nvrx_0_6_is_this_command() -> None:
         "--rdzv-conf=join_timeout=1800,read_timeout=600,store_connect_wait_seconds=600,"
         "is_host={is_host}",
         "--local-addr=$(POD_IP)",
-        "--max-restarts=7",
+        "--max-restarts=1000000",
         "--monitor-interval=0.2",
         "--term-timeout=50",
-        "--workers-stop-timeout=5",
+        "--workers-stop-timeout=1",
         "--ft-rank-heartbeat-timeout=18",
         "--ft-initial-rank-heartbeat-timeout=120",
+        "--ft-gpu-memory-poll-interval=0.25",
         "--ft-enable-nic-healthcheck=false",
         "--ft-numa-bind-strict=false",
         *("-m", "trainer.train", "--settings", "/etc/steadfast/settings.json"),
@@ -74,6 +83,35 @@ def test_layers_other_than_in_job_use_torchrun_without_restarts(layer: RecoveryL
     assert command[LAUNCHER] == "torchrun"
     assert "--max-restarts=0" in command
     assert not [argument for argument in command if argument.startswith("--ft-")]
+
+
+def test_in_process_inside_the_launcher_has_the_command_of_in_job_recovery() -> None:
+    layered, in_job = settings_for(RecoveryLayer.LAYERED), settings_for(RecoveryLayer.IN_JOB)
+    assert command_for(layered) == command_for(in_job)
+    timeouts = derive_timeouts(layered.timeouts, device="cpu")
+    assert timeouts.hard_seconds < timeouts.heartbeat_seconds  # in process has its turn first
+    assert launcher_environment(layered, timeouts) == {}
+
+
+def test_spare_nodes_are_those_beyond_the_least() -> None:
+    command = command_for(settings_for(RecoveryLayer.IN_JOB), "0.7.0", num_spare_nodes=1)
+    assert "--nnodes=2:3" in command
+
+
+@pytest.mark.parametrize(
+    ("layer", "nvrx_version", "reason"),
+    [
+        ("in_job", "0.7.0", ""),
+        ("layered", "0.6.0", ""),
+        ("in_job", "0.4.1", "0.4.1 would let them train at once; take 0.6.0 or 0.7.0"),
+        ("pod", "0.7.0", "recovery.layer pod replaces pods; take in_job or layered"),
+    ],
+)
+def test_spare_nodes_need_a_launcher_that_keeps_them(
+    layer: str, nvrx_version: str, reason: str
+) -> None:
+    assert why_no_spares(RecoveryLayer(layer), nvrx_version).endswith(reason)
+    assert bool(why_no_spares(RecoveryLayer(layer), nvrx_version)) == bool(reason)
 
 
 def test_the_restart_policy_is_named_to_nvrx_0_4_only() -> None:

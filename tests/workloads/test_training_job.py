@@ -88,11 +88,40 @@ def test_a_pod_is_replaced_unless_the_run_recovers_from_nothing(
     assert manifests["rehearsal"][run_name][2]["spec"]["backoffLimitPerIndex"] == replacements
 
 
+def with_a_spare(nvrx_version: str) -> Deployment:
+    runs = {"in-job": {"num_nodes": 1, "num_spare_nodes": 1}}
+    image = {"repository": "steadfast-trainer", "tag": "0.1.0", "nvrx_version": nvrx_version}
+    return changed({"runs": runs, "image": image})
+
+
+def test_a_spare_node_has_a_pod_of_the_job_that_the_launcher_may_leave_waiting() -> None:
+    *_, job = render_run(with_a_spare("0.7.0"), "in-job")
+    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (2, 2)
+    assert "--nnodes=1:2" in container_of(job)["command"]
+
+
+def test_a_spare_node_is_refused_where_the_launcher_would_let_it_train() -> None:
+    with pytest.raises(ValueError, match=r"in-job.num_spare_nodes is 1 but image.nvrx_version 0.4"):
+        with_a_spare("0.4.1")
+
+
+def test_the_cluster_must_have_the_spare_nodes_too() -> None:
+    runs = {"in-job": {"num_nodes": 2, "num_spare_nodes": 1}}
+    with pytest.raises(ValueError, match=r"is 2 and num_spare_nodes 1 but node group 'p5' has 2"):
+        changed({"runs": runs})
+
+
+def test_a_pod_knows_its_node_by_name(manifests: Manifests) -> None:
+    variables = {v["name"]: v for v in container_of(manifests["p5"]["in-job"][2])["env"]}
+    source = variables["STEADFAST_NODE"]["valueFrom"]
+    assert source == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
 def test_a_failure_that_no_retry_mends_ends_the_job(manifests: Manifests) -> None:
     spec = manifests["p5"]["in-job"][2]["spec"]
     disrupted, final = spec["podFailurePolicy"]["rules"]
     assert disrupted["action"] == "Ignore"
-    assert (final["action"], final["onExitCodes"]["values"]) == ("FailJob", [64, 73, 78])
+    assert (final["action"], final["onExitCodes"]["values"]) == ("FailJob", [64, 70, 73, 78])
     assert spec["maxFailedIndexes"] == 0
 
 

@@ -137,10 +137,15 @@ class Checkpointer:
             writing=float(progress is Progress.WRITING), failed=float(progress is Progress.FAILED)
         )
 
+    def acts_after(self, step: int, agreed: Votes) -> bool:
+        """Whether a save begins or ends after this step, on any rank; which takes a while."""
+        return self.due(step) or self._ends(agreed)
+
     def advance(self, agreed: Votes) -> None:
         """Commit the save in flight, or drop it, once the ranks agree that it came to that."""
-        if self._saving is None or (agreed.writing and not agreed.failed):
+        if not self._ends(agreed):
             return
+        assert self._saving is not None
         if agreed.failed:
             self._drop(self._failure or self._writer.failure() or "another rank's part failed")
         elif problem := self._commit(self._saving):
@@ -172,6 +177,9 @@ class Checkpointer:
     def wait_for_deletions(self) -> None:
         """Return once what retention does not keep is gone; after ``drain_seconds`` at most."""
         self._room.wait_for_deletions(within=self._settings.timeouts.drain_seconds)
+
+    def _ends(self, agreed: Votes) -> bool:
+        return self._saving is not None and bool(agreed.failed or not agreed.writing)
 
     def close(self) -> None:
         """The attempt ends, however: nothing of it goes on in this process. Not collective."""

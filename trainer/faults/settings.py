@@ -63,6 +63,21 @@ class FaultSettings(Settings):
     slow_steps: PositiveInt = 20
 
     @model_validator(mode="after")
+    def _planned_or_drawn(self) -> Self:
+        if self.planned and self.count:
+            raise ValueError(
+                f"faults.count is {self.count} beside faults.planned, which is the whole plan; "
+                "set faults.count to 0 or leave faults.planned out"
+            )
+        places = [(fault.step, fault.rank) for fault in self.planned]
+        if twice := next((place for place in places if places.count(place) > 1), None):
+            raise ValueError(
+                f"faults.planned has two faults at step {twice[0]} on rank {twice[1]}, and only "
+                "one can happen; move one to another step"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_weight_a_kind(self) -> Self:
         if len(self.kinds) != len(self.weights):
             raise ValueError(
@@ -76,3 +91,31 @@ class FaultSettings(Settings):
                 "the sum of faults.weights is not finite; only their ratio counts: lower them"
             )
         return self
+
+    def refuse_misfit(self, *, max_steps: int, device: str) -> None:
+        """What depends on the rest of the run's settings.
+
+        Raises:
+            ValueError: a fault could not happen in such a run.
+        """
+        if self.count > max(max_steps - 1 - self.after_step, 0):
+            raise ValueError(
+                f"faults.count {self.count} does not fit between faults.after_step "
+                f"{self.after_step} and max_steps {max_steps}; "
+                "lower faults.count or raise max_steps"
+            )
+        if late := [fault.step for fault in self.planned if fault.step >= max_steps]:
+            raise ValueError(
+                f"faults.planned has a fault at step {late[0]}, and the last one that can "
+                f"suffer any is {max_steps - 1}; lower its step or raise max_steps"
+            )
+        if device == "cpu" and FaultKind.CUDA_ERROR in self.kinds_to_come():
+            raise ValueError(
+                "faults of kind cuda_error happen on a GPU only, and device is cpu; take the "
+                "kind out of the plan, or set device to cuda"
+            )
+
+    def kinds_to_come(self) -> frozenset[FaultKind]:
+        """Those that the run may have to suffer."""
+        drawn = self.kinds if self.count else ()
+        return frozenset(drawn) | {fault.kind for fault in self.planned}

@@ -27,6 +27,8 @@ class Recovery:
     step: int
     attempt: int
     time_to_recover_seconds: float | None
+    """0 if training went on."""
+
     seconds_by_bin: Mapping[Bin, float] | None
     """What the run's bins hold between fault and recovery."""
 
@@ -57,7 +59,9 @@ def _recovery(fault: Event, attempts: Sequence[Attempt], segments: Sequence[Segm
     broken = next((a for a in attempts if a.number == suffered), None)
     recovered = next((a for a in attempts if a.number > suffered and a.executions), None)
     window: tuple[float, float] | None = None
-    if recovered is not None:
+    if broken is not None and broken.last_step > int(fault["step"]):
+        recovered, window = None, (float(fault["wall"]), float(fault["wall"]))
+    elif recovered is not None:
         window = float(fault["wall"]), recovered.executions[0].completed
     restored_step = recovered.restored_step if recovered else None
     steps_lost = None

@@ -26,32 +26,51 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from nvidia_resiliency_ext import inprocess
+from nvidia_resiliency_ext.inprocess.attribution import Interruption, InterruptionRecord
 
-from trainer.errors import CannotTrain
+from trainer.errors import CannotTrain, ContextBroken, NodeUnhealthy
+from trainer.recovery.budget import UNLIMITED_RESTARTS
 from trainer.recovery.layer import Attempt
 from trainer.settings import RecoverySettings
 from trainer.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
 
+NO_RANK = -1
 STORE_CHECK_SECONDS = 1.0
 _POLL = datetime.timedelta(seconds=0.25)
 
 
 class AgentStore(inprocess.store.StoreMixin, dist.TCPStore):  # type: ignore[misc]
-    """A client of the store that the launcher's agent on node 0 hosts."""
+    """A client of the store that the launcher's agent on node 0 hosts.
 
-    TCP_STORE_HOST_RANK = -1  # read by NVRx: no rank hosts it
+    ft_launcher's agent hosts none. There ``host_rank`` does: whichever rank dies, all are started
+    anew. Whoever comes second in its process finds the port taken, and is a client.
+    """
 
-    def __init__(self, host_name: str, port: int, timeout: datetime.timedelta) -> None:
-        super().__init__(
-            host_name=host_name,
-            port=port,
-            is_master=False,
-            wait_for_workers=False,
-            use_libuv=True,
-            timeout=timeout,
-        )
+    def __init__(
+        self, host_name: str, port: int, timeout: datetime.timedelta, *, host_rank: int = NO_RANK
+    ) -> None:
+        self._host_rank = host_rank
+        where: dict[str, Any] = {
+            "host_name": host_name,
+            "port": port,
+            "wait_for_workers": False,
+            "use_libuv": True,
+            "timeout": timeout,
+        }
+        if host_rank == int(os.environ["RANK"]):
+            try:
+                super().__init__(is_master=True, **where)
+                return
+            except dist.DistError:
+                logger.debug("Port %d has a store already", port)
+        super().__init__(is_master=False, **where)
+
+    @property
+    def critical_ranks(self) -> tuple[int, ...]:
+        """Read by NVRx: these leave last."""
+        return (self._host_rank,)
 
 
 def _end_with_the_store(agent: dict[str, Any]) -> None:
@@ -68,6 +87,12 @@ def _end_with_the_store(agent: dict[str, Any]) -> None:
             time.sleep(STORE_CHECK_SECONDS)
 
     threading.Thread(target=watch, name="store-watch", daemon=True).start()
+
+
+def _host_rank() -> int:
+    """Launchers tell in this variable whether their agent hosts a store; both know it."""
+    by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "False") == "True"
+    return NO_RANK if by_agent else 0
 
 
 def _first_line(error: Exception) -> str:
@@ -89,7 +114,7 @@ class InProcessLayer:
             "timeout": datetime.timedelta(seconds=self._timeouts.barrier_seconds),
         }
 
-        final: list[CannotTrain] = []
+        final: list[Exception] = []
 
         def entered(call_wrapper: inprocess.CallWrapper = None) -> None:
             if call_wrapper.iteration == 0:
@@ -99,16 +124,25 @@ class InProcessLayer:
             meeting = dist.PrefixStore(
                 f"steadfast/entry-{call_wrapper.iteration}", AgentStore(**agent)
             )
+
+            def report_hang() -> None:
+                # As at the Wrapper's own soft timeout, which cannot follow the run's pace.
+                record = InterruptionRecord(call_wrapper.state.rank, Interruption.SOFT_TIMEOUT)
+                call_wrapper.monitor_process.record_interrupted(record)
+
+            attempt = Attempt(
+                store=meeting, report_progress=call_wrapper.ping, report_hang=report_hang
+            )
             try:
-                train(Attempt(store=meeting, report_progress=call_wrapper.ping))
-            except CannotTrain as error:
+                train(attempt)
+            except (CannotTrain, NodeUnhealthy, ContextBroken) as error:
                 final.append(error)
                 raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends
 
         try:
-            self._wrapper(agent)(entered)()
+            self._wrapper(agent | {"host_rank": _host_rank()})(entered)()
         except SystemExit:
-            raise final[0] from None
+            raise final[0] from final[0].__cause__
 
     def _wrapper(self, store_arguments: dict[str, Any]) -> Any:
         world_size = int(os.environ["WORLD_SIZE"])
@@ -118,14 +152,14 @@ class InProcessLayer:
             store_factory=AgentStore,
             store_kwargs=store_arguments,
             initialize=inprocess.initialize.RetryController(
-                max_iterations=self._recovery.max_restarts + 1,
+                max_iterations=UNLIMITED_RESTARTS,
                 min_world_size=world_size,
                 min_active_world_size=world_size,
             ),
             abort=inprocess.abort.AbortTorchDistributed(),
             health_check=inprocess.Compose(
                 inprocess.health_check.CudaHealthCheck(),
-                inprocess.health_check.FaultCounter(max_rank_faults=self._recovery.max_restarts),
+                inprocess.health_check.FaultCounter(max_rank_faults=UNLIMITED_RESTARTS),
             ),
             rank_assignment=inprocess.Compose(
                 inprocess.rank_assignment.ActivateAllRanks(),

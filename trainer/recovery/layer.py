@@ -25,10 +25,14 @@ class Attempt:
     report_progress: Callable[[], None]
     """Proof of life, called after every step; silence is taken for a hang."""
 
+    report_hang: Callable[[], None] | None = None
+    """Called from a thread once this rank hangs: every rank starts again in its process.
+    None where only the process's end helps."""
+
 
 class Layer(Protocol):
     exits_when_hung: bool
-    """Nobody else ends a hung rank, so its own watchdog must."""
+    """Whether a hung rank's own watchdog ends the process: nobody else does, or as soon."""
 
     def run(self, train: Callable[[Attempt], None]) -> None:
         """Call ``train`` until it returns, or raise what this layer cannot recover from."""
@@ -47,6 +51,10 @@ def layer_for(settings: TrainerSettings, timeouts: Timeouts) -> Layer:
             from trainer.recovery.in_process import InProcessLayer
 
             return InProcessLayer(settings.recovery, timeouts)
+        case RecoveryLayer.LAYERED:
+            from trainer.recovery.layered import LayeredLayer
+
+            return LayeredLayer(settings.recovery, timeouts)
 
 
 class OnceLayer:

@@ -17,28 +17,31 @@ from trainer.settings import RecoveryLayer
 from trainer.standby import wire
 
 _LONGEST_ADDRESS = 107
-_RESPAWNS = frozenset({RecoveryLayer.IN_JOB, RecoveryLayer.LAYERED})
 
 
 @contextlib.contextmanager
-def standing_by(layer: RecoveryLayer, launcher: Sequence[str]) -> Iterator[None]:
+def standing_by(layer: RecoveryLayer, launcher: Sequence[str]) -> Iterator[frozenset[int]]:
     """While the block runs, workers find a standby process, if ``layer`` can make use of one.
+
+    Its pid, if there is one: it outlives the launchers that it serves.
 
     A container in whose environment STEADFAST_STANDBY is set already, to nothing, does without.
     """
-    if layer not in _RESPAWNS or wire.ADDRESS in os.environ:
-        yield
+    if not layer.uses_ft_launcher or wire.ADDRESS in os.environ:
+        yield frozenset()
         return
+    pids: frozenset[int] = frozenset()
     with contextlib.ExitStack() as stack:
         try:
-            os.environ[wire.ADDRESS] = stack.enter_context(_process(launcher))
+            address, pid = stack.enter_context(_process(launcher))
+            os.environ[wire.ADDRESS], pids = address, frozenset({pid})
         except OSError as error:
             sys.stderr.write(f"steadfast: no standby process ({error})\n")
-        yield
+        yield pids
 
 
 @contextlib.contextmanager
-def _process(launcher: Sequence[str]) -> Iterator[str]:
+def _process(launcher: Sequence[str]) -> Iterator[tuple[str, int]]:
     # Of mode 0700: whoever reaches the socket can run code as this user.
     with tempfile.TemporaryDirectory(prefix="steadfast-", ignore_cleanup_errors=True) as folder:
         address = f"{folder}/standby"
@@ -54,7 +57,7 @@ def _process(launcher: Sequence[str]) -> Iterator[str]:
         # PID 1 waits for whatever ends, so the pid may have become another process's.
         end = os.pidfd_open(process.pid)
         try:
-            yield address
+            yield address, process.pid
         finally:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(end, signal.SIGKILL)

@@ -17,6 +17,7 @@ INDEX_KEY = "batch.kubernetes.io/job-completion-index"
 POD_FIELDS = (
     "status.podIP",
     "status.hostIP",
+    "spec.nodeName",
     "metadata.name",
     "metadata.namespace",
     f"metadata.annotations['{INDEX_KEY}']",

@@ -126,6 +126,8 @@ def _variables(job: Job, *, pod_name: str, index: int) -> dict[str, str]:
     fields = {
         "status.podIP": pod_address(index),
         "status.hostIP": pod_address(index),
+        # One computer is every node; the pod's name tells them apart.
+        "spec.nodeName": pod_name,
         "metadata.name": pod_name,
         "metadata.namespace": job.namespace,
         f"metadata.annotations['{INDEX_KEY}']": str(index),

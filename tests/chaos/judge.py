@@ -1,0 +1,207 @@
+"""Whether a rehearsed plan did what it must: exact result, every fault once, the right layer.
+
+Pure: events and how the Job ended in, a verdict out.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.cells import Cell, Expectation, Outcome, expected, is_further_out
+from tests.chaos.plans import Plan
+from trainer.events import Event
+from trainer.faults.settings import FaultKind
+from trainer.goodput.ledger import account_for
+from trainer.goodput.recoveries import Recovery
+from trainer.settings import RecoveryLayer
+
+Steps = dict[str, tuple[list[int], float]]
+"""Sample ids and loss by ``step/rank``; a step done again stands with its last execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run came to; two runs are equal if theirs are."""
+
+    final_step: int
+    digests: Mapping[str, str]
+    steps: Steps
+
+    def differences(self, reference: "Result") -> list[str]:
+        found = []
+        if self.final_step != reference.final_step:
+            found.append(f"ended at step {self.final_step}, not {reference.final_step}")
+        if dict(self.digests) != dict(reference.digests):
+            found.append("digests of parameters and optimizer differ")
+        names = sorted(self.steps.keys() | reference.steps.keys())
+        wrong = [n for n in names if not _same(self.steps.get(n), reference.steps.get(n))]
+        if wrong:
+            found.append(f"{len(wrong)} steps differ in samples or loss, first {wrong[0]}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Suffered:
+    """One fault that fired, and what became of it."""
+
+    kind: str
+    caught_by: str | None
+    """The layer that began the next attempt; None where there was none."""
+
+    further_out: bool
+    seconds: Mapping[str, float]
+    """By bin, from the fault until every rank had completed a step of the next attempt."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    outcome: Outcome
+    problems: list[str] = field(default_factory=list)
+    suffered: list[Suffered] = field(default_factory=list)
+
+
+def result_of(events: Sequence[Event]) -> Result:
+    account = account_for(events)
+    return Result(
+        final_step=account.final_step if account.finished else -account.final_step,
+        digests={str(rank): digest for rank, digest in account.digests.items()},
+        steps={
+            f"{event['step']}/{event['rank']}": (list(event["sample_ids"]), float(event["loss"]))
+            for event in events
+            if event["name"] == "step_completed"
+        },
+    )
+
+
+def judge(
+    plan: Plan,
+    events: Sequence[Event],
+    reference: Result,
+    *,
+    job_outcome: str,
+    exit_code: int | None,
+) -> Verdict:
+    """``job_outcome`` is the rehearsal's word, ``exit_code`` that of the pod that failed it."""
+    claims = [expected(cell) for cell in plan.cells]
+    if plan.is_refused:
+        return _judge_refusal(claims[0], events, plan, job_outcome, exit_code)
+    verdict = Verdict(_outcome(claims))
+    if job_outcome != "complete":
+        verdict.problems.append(f"the Job {job_outcome}, exit code {exit_code}")
+    if not events:
+        verdict.problems.append("no event was written")
+        return verdict
+    verdict.problems += result_of(events).differences(reference)
+    account = account_for(events)
+    if account.nonfinite_loss_steps:
+        verdict.problems.append(f"losses are not finite from {account.nonfinite_loss_steps[0]}")
+    verdict.problems += _faults_not_as_planned(plan, events)
+    for recovery in account.recoveries:
+        cell = Cell(FaultKind(recovery.kind), plan.layer)
+        suffered, problem = _suffered(cell, recovery, events)
+        verdict.suffered.append(suffered)
+        verdict.problems += [problem] if problem else []
+    return verdict
+
+
+def refused_by_settings(plan: Plan, reason: str) -> Verdict:
+    """The settings would not have it: right only where the table says so."""
+    if any(expected(cell).by_settings for cell in plan.cells):
+        return Verdict(Outcome.REFUSED)
+    return Verdict(Outcome.REFUSED, [f"the settings refuse it: {reason.splitlines()[0]}"])
+
+
+def caught_by(events: Sequence[Event], *, attempt: int, since: float) -> RecoveryLayer | None:
+    """Which layer began the attempt after ``attempt``, told by what had to be started for it."""
+    later = [
+        float(e["wall"])
+        for e in events
+        if e["name"] == "step_completed" and int(e["attempt"]) > attempt
+    ]
+    if not later:
+        return None
+    between = {e["name"] for e in events if since < float(e["wall"]) < min(later)}
+    if "pod_started" in between:
+        return RecoveryLayer.POD
+    return RecoveryLayer.IN_JOB if "process_started" in between else RecoveryLayer.IN_PROCESS
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "outcome": verdict.outcome.value,
+        "problems": verdict.problems,
+        "suffered": [
+            {
+                "kind": each.kind,
+                "caught_by": each.caught_by,
+                "further_out": each.further_out,
+                "seconds": dict(each.seconds),
+            }
+            for each in verdict.suffered
+        ],
+    }
+
+
+def _judge_refusal(
+    claim: Expectation,
+    events: Sequence[Event],
+    plan: Plan,
+    job_outcome: str,
+    exit_code: int | None,
+) -> Verdict:
+    verdict = Verdict(Outcome.REFUSED)
+    if job_outcome != "failed" or exit_code not in claim.exit_codes:
+        verdict.problems.append(f"{claim}; the Job {job_outcome}, exit code {exit_code}")
+    if not claim.by_settings:
+        verdict.problems += _faults_not_as_planned(plan, events)
+    elif events and any(event["name"] == "step_completed" for event in events):
+        verdict.problems.append("it was to be refused before it trained")
+    return verdict
+
+
+def _outcome(claims: Sequence[Expectation]) -> Outcome:
+    recovered = any(claim.outcome is Outcome.RECOVERED for claim in claims)
+    return Outcome.RECOVERED if recovered else Outcome.ENDURED
+
+
+def _faults_not_as_planned(plan: Plan, events: Sequence[Event]) -> list[str]:
+    planned = Counter((f.kind.value, f.step, f.rank) for f in plan.faults)
+    fired = Counter(
+        (str(e["kind"]), int(e["step"]) + 1, int(e["rank"]))
+        for e in events
+        if e["name"] == "fault_injected"
+    )
+    never, unplanned = planned - fired, fired - planned
+    found = [f"{kind} at step {step} of rank {rank} never fired" for kind, step, rank in never]
+    return found + [
+        f"{kind} at step {step} of rank {rank} fired and was not planned, or twice"
+        for kind, step, rank in unplanned
+    ]
+
+
+def _suffered(
+    cell: Cell, recovery: Recovery, events: Sequence[Event]
+) -> tuple[Suffered, str | None]:
+    claim = expected(cell)
+    moments = [
+        float(e["wall"])
+        for e in events
+        if e["name"] == "fault_injected" and e["fault"] == recovery.fault
+    ]
+    layer = caught_by(events, attempt=recovery.attempt, since=moments[0])
+    seconds = {str(b): s for b, s in (recovery.seconds_by_bin or {}).items()}
+    if claim.outcome is Outcome.ENDURED:
+        # A later fault's attempt is not this one's recovery: nothing was caught.
+        return Suffered(cell.kind.value, None, further_out=False, seconds={}), None
+    if layer is None or claim.caught_by is None:
+        return Suffered(cell.kind.value, None, False, seconds), f"{cell}: nobody caught it"
+    further = is_further_out(layer, claim.caught_by)
+    problem = None
+    if not further and layer is not claim.caught_by:
+        problem = f"{cell}: {layer} caught it, further in than {claim.caught_by}"
+    return Suffered(cell.kind.value, layer.value, further, seconds), problem
+
+
+def _same(one: object, other: object) -> bool:
+    return one is not None and one == other

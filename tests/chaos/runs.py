@@ -1,0 +1,108 @@
+"""A plan as a deployment file and as the documents that ``workloads synth`` would write.
+
+One thing is changed in the rendered Job: a CPU node has one worker, and a plan
+may want two to four, so the launcher's ``--nproc-per-node`` is set. Timeouts are
+the shortest that hold on a computer of two cores on which two plans run.
+"""
+
+import copy
+import importlib.metadata
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from deployment import Deployment, DeploymentError
+from tests.chaos.plans import INTERVAL_STEPS, MAX_STEPS, Plan
+from trainer.settings import CheckpointMode, RecoveryLayer
+from workloads.rehearse import RunToRehearse
+from workloads.synth import render_run
+
+REPOSITORY = Path(__file__).parents[2]
+
+TRAINER: dict[str, Any] = {
+    "max_steps": MAX_STEPS,
+    "model": {"preset": "tiny"},
+    # Twelve sequences divide among 2, 3 and 4 ranks; short ones make a step of a few ms.
+    "data": {"sequence_length": 32, "global_batch_size": 12},
+    "optimizer": {"learning_rate": 1.0e-3, "warmup_steps": 10},
+    "timeouts": {
+        "hang_seconds": 6,
+        "shortest_hang_seconds": 3,
+        "startup_seconds": 90,
+        "drain_seconds": 10,
+    },
+}
+SLOW = {"faults.slow_seconds": 0.1, "faults.slow_steps": 10}
+
+
+def deployment_for(plan: Plan, **changes: Any) -> Deployment:
+    """``deployments/rehearsal.yaml`` with the plan as its only run; ``changes`` win.
+
+    Raises:
+        DeploymentError: the settings refuse the plan.
+    """
+    text = (REPOSITORY / "deployments/rehearsal.yaml").read_text()
+    values: dict[str, Any] = yaml.safe_load(text)
+    values["image"]["nvrx_version"] = importlib.metadata.version("nvidia-resiliency-ext")
+    values["trainer"] = copy.deepcopy(TRAINER)
+    values["trainer"]["checkpoint"] = {"interval_steps": INTERVAL_STEPS}
+    change = {
+        "recovery.layer": plan.layer.value,
+        "checkpoint.mode": plan.mode.value,
+        **(SLOW | {"faults.exit_code": plan.exit_code} if plan.faults else {}),
+        "faults.planned": [
+            {"kind": each.kind.value, "step": each.step, "rank": each.rank} for each in plan.faults
+        ],
+        **changes,
+    }
+    values["runs"] = {plan.name: {"num_nodes": plan.num_nodes, "change": change}}
+    try:
+        return Deployment.model_validate(values)
+    except ValueError as error:
+        raise DeploymentError(str(error)) from error
+
+
+def render(plan: Plan, **changes: Any) -> RunToRehearse:
+    """The run of ``plan``, ready to rehearse.
+
+    Raises:
+        DeploymentError: the settings refuse the plan.
+    """
+    deployment = deployment_for(plan, **changes)
+    settings = deployment.trainer_settings(plan.name)
+    documents = copy.deepcopy(render_run(deployment, plan.name))
+    for document in documents:
+        if document["kind"] == "Job":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            container["command"] = with_workers(container["command"], plan.ranks_per_node)
+    return RunToRehearse(
+        name=plan.name,
+        documents=documents,
+        run_directory=PurePosixPath(settings.run_directory),
+        max_steps=settings.max_steps,
+    )
+
+
+def with_workers(command: list[str], ranks_per_node: int) -> list[str]:
+    """The launcher's command line, told to start so many workers in each pod."""
+    option = "--nproc-per-node="
+    if sum(argument.startswith(option) for argument in command) != 1:
+        raise ValueError(f"{option} must stand in the command once: {command}")
+    return [
+        f"{option}{ranks_per_node}" if argument.startswith(option) else argument
+        for argument in command
+    ]
+
+
+def unfaulted(world_size: int) -> Plan:
+    """The run that others of so many ranks must equal: it suffers nothing and saves nothing."""
+    return Plan(
+        name=f"unfaulted-{world_size}",
+        layer=RecoveryLayer.NONE,
+        mode=CheckpointMode.NONE,
+        num_nodes=1,
+        ranks_per_node=world_size,
+        exit_code=0,
+        faults=(),
+    )

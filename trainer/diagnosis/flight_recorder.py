@@ -1,0 +1,75 @@
+"""PyTorch's flight recorder: which collectives each rank had begun, saved beside its stacks.
+
+PyTorch keeps the last collectives of a process in memory. Its own dump comes at
+the collective's timeout, long after a rank was ended, so the watchdog asks for
+it. Not covered: a rank whose interpreter is stuck; gloo before PyTorch 2.13.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+NUM_ENTRIES = 500  # some 200 KiB, which every rank writes at once
+_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the second until 2.9
+_DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # likewise
+
+
+def switch_on() -> None:
+    """Before the process group is made; what an operator has set stays."""
+    for name in _SIZES:
+        os.environ.setdefault(name, str(NUM_ENTRIES))
+
+
+def recorder_file(folder: Path, rank: int) -> Path:
+    return folder / f"collectives-{rank}.json"
+
+
+def save_collectives(folder: Path, rank: int) -> None:
+    """Write what the recorder holds, if there is one. Never fails."""
+    from torch._C import _distributed_c10d as c10d
+
+    dump = next((getattr(c10d, name) for name in _DUMPS if hasattr(c10d, name)), None)
+    if dump is None:
+        return
+    try:
+        # Of the collectives that are over, too: they tell how far a rank came.
+        recorder_file(folder, rank).write_bytes(_as_bytes(dump(True, False)))
+    except (OSError, RuntimeError, TypeError) as error:
+        logger.warning("The flight recorder could not be saved (%s)", error)
+
+
+def _as_bytes(dumped: str | bytes) -> bytes:
+    return dumped.encode() if isinstance(dumped, str) else dumped
+
+
+def last_collectives(content: bytes) -> dict[str, int]:
+    """Per process group, the number of the last collective that a rank began; {} if torn."""
+    try:
+        entries = json.loads(content)["entries"]
+        return _last_of_each(entries)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def _last_of_each(entries: list[dict[str, Any]]) -> dict[str, int]:
+    last: dict[str, int] = {}
+    for entry in entries:
+        group = str(entry.get("process_group", entry.get("pg_id")))
+        last[group] = max(last.get(group, 0), int(entry["collective_seq_id"]))
+    return last
+
+
+def furthest_behind(last_by_rank: Mapping[int, Mapping[str, int]]) -> frozenset[int]:
+    """The ranks that began fewer collectives of a group than others; none where all agree."""
+    behind: set[int] = set()
+    for group in {name for last in last_by_rank.values() for name in last}:
+        counts = {rank: last[group] for rank, last in last_by_rank.items() if group in last}
+        fewest = min(counts.values())
+        if fewest < max(counts.values()):
+            behind |= {rank for rank, count in counts.items() if count == fewest}
+    return frozenset(behind)

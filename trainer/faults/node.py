@@ -1,0 +1,74 @@
+"""The loss of this rank's node, as far as processes go: its launcher and all that it started.
+
+Processes are found by descent from the launcher, so that of two nodes simulated on
+one computer only one is lost. Not covered: processes that left the tree (a monitor
+that detached itself), which see their worker gone and end; the pod's PID 1, to
+which this is a launcher that was killed; the kernel and the network of the node.
+"""
+
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+LAUNCHER_PID = "STEADFAST_LAUNCHER_PID"
+
+
+def kill_this_node() -> None:
+    """SIGKILL the launcher, all that descends from it, and this process last."""
+    own = os.getpid()
+    launcher = launcher_of(own, os.environ.get(LAUNCHER_PID), parents())
+    doomed = frozenset({launcher})
+    stopped: frozenset[int] = frozenset({own})
+    # Stopped first, since nothing that is stopped starts another process, or in place of one
+    # that died; and a parent's death would change the descent by which its children are told.
+    while fresh := doomed - stopped:
+        for pid in fresh:
+            _send(pid, signal.SIGSTOP)
+        stopped |= fresh
+        doomed = below(launcher, parents()) | {launcher}
+    for pid in stopped - {own}:
+        _send(pid, signal.SIGKILL)
+    _send(own, signal.SIGKILL)
+
+
+def launcher_of(own: int, told: str | None, parent_of: Mapping[int, int]) -> int:
+    """The launcher's pid, as told if that is an ancestor of ours; else our parent.
+
+    Our own pid where that is PID 1, which is not ours to kill.
+    """
+    above = _ancestors(own, parent_of)
+    if told and told.isdecimal() and int(told) in above:
+        return int(told)
+    return above[0] if above else own
+
+
+def below(pid: int, parent_of: Mapping[int, int]) -> frozenset[int]:
+    """All that descend from ``pid``."""
+    return frozenset(each for each in parent_of if pid in _ancestors(each, parent_of))
+
+
+def parents() -> dict[int, int]:
+    """Every process that there is here, and its parent."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with suppress(OSError):  # it has ended
+                # The command, in parentheses, may hold spaces and parentheses itself.
+                stat = (folder / "stat").read_text()
+                found[int(folder.name)] = int(stat.rsplit(")", 1)[1].split()[1])
+    return found
+
+
+def _ancestors(pid: int, parent_of: Mapping[int, int]) -> list[int]:
+    """From the parent on upwards, without PID 1."""
+    found: list[int] = []
+    while (pid := parent_of.get(pid, 0)) > 1 and pid not in found:
+        found.append(pid)
+    return found
+
+
+def _send(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
