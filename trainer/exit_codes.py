@@ -60,6 +60,11 @@ def note_run_finished() -> None:
     leave_final_word(0, "the run is done")
 
 
+def is_end_in_mid_run(code: int) -> bool:
+    """Whether a rank ended with 0 before any on its node told of the run's end: a failure."""
+    return code == 0 and are_notes_kept() and read_final_word() is None
+
+
 def leave_final_word(code: int, reason: str) -> None:
     """Tell the pod's entry point what this pod must exit with, and why in one line."""
     if path := os.environ.get("STEADFAST_EXIT_FILE"):

@@ -80,6 +80,19 @@ input()
         Path(address).unlink()
 
 
+def test_a_worker_that_ends_with_0_before_the_run_is_done_has_failed(
+    standby: str, tmp_path: Path
+) -> None:
+    noted = {"STEADFAST_EXIT_FILE": str(tmp_path / "exit")}
+    assert ended(worker("os._exit(0)", standby=standby, environment=noted)) == (1, "", "")
+
+
+def test_a_worker_that_told_of_the_end_has_not(standby: str, tmp_path: Path) -> None:
+    noted = {"STEADFAST_EXIT_FILE": str(tmp_path / "exit")}
+    main = "from trainer import exit_codes; exit_codes.note_run_finished(); os._exit(0)"
+    assert ended(worker(main, standby=standby, environment=noted)) == (0, "", "")
+
+
 def test_without_a_standby_a_worker_starts_plainly(tmp_path: Path) -> None:
     main = "print(os.getppid())"
     plainly = (0, f"{os.getpid()}\n", "")

@@ -15,14 +15,13 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 NUM_ENTRIES = 500  # some 200 KiB, which every rank writes at once
-_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")  # the second until 2.9
-_DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # likewise
+_SIZE = "TORCH_FR_BUFFER_SIZE"  # the name since torch 2.9; with the older one it warns
+_DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # the second until 2.9
 
 
 def switch_on() -> None:
     """Before the process group is made; what an operator has set stays."""
-    for name in _SIZES:
-        os.environ.setdefault(name, str(NUM_ENTRIES))
+    os.environ.setdefault(_SIZE, str(NUM_ENTRIES))
 
 
 def recorder_file(folder: Path, rank: int) -> Path:

@@ -119,4 +119,10 @@ def _end_like(status: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
         os.kill(os.getpid(), number)
-    os._exit(os.waitstatus_to_exitcode(status))
+    code = os.waitstatus_to_exitcode(status)
+    if code == 0:
+        from trainer import exit_codes
+
+        # The launcher would take it for success, and wait minutes for the other nodes' ends.
+        code = int(exit_codes.is_end_in_mid_run(code))
+    os._exit(code)

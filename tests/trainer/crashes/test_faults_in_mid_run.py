@@ -12,7 +12,7 @@ import pytest
 from tests.trainer.crashes.conftest import Prepare
 from tests.trainer.crashes.runs import Trainers, copy, events, last_digests, log, restored_steps
 
-HANG = "timeouts.hang_seconds=4"
+HANG = ("timeouts.hang_seconds=4", "timeouts.shortest_hang_seconds=4")
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(240)]
 
@@ -36,7 +36,7 @@ def test_a_fault_that_ends_the_attempt_leaves_no_step_wrong(
 ) -> None:
     run = prepared("async")
     folder = copy(run.folder, tmp_path / "copy")
-    changes = (*run.changes, planned(kind, 6), HANG)
+    changes = (*run.changes, planned(kind, 6), *HANG)
     outcome = trainers.run(folder, *changes)
     assert outcome.codes == {0: 1, 1: code}, log(folder)
     assert outcome.left == []
