@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +35,14 @@ exec(os.environ['MAIN'])
 
 
 WAIT = "print(os.getpid(), flush=True); input()"
+
+
+class Worker(subprocess.Popen[str]):
+    """A failed assertion leaves the block too, and must not wait for a worker that waits."""
+
+    def __exit__(self, *reason: Any) -> None:
+        self.kill()
+        super().__exit__(*reason)
 
 
 @contextmanager
@@ -64,9 +73,9 @@ def worker(
     script: str = WORKER,
     environment: Mapping[str, str] | None = None,
     arguments: Sequence[str] = (),
-) -> subprocess.Popen[str]:
+) -> Worker:
     """As launchers start one: in a session of its own, all descriptors piped."""
-    return subprocess.Popen(
+    return Worker(
         [sys.executable, "-c", script, *arguments],
         cwd=ROOT,
         env={**os.environ, "MAIN": main, "STEADFAST_STANDBY": standby, **(environment or {})},
@@ -83,9 +92,10 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().rstrip("\n")
 
 
-def ended(process: subprocess.Popen[str], stdin: str | None = None) -> tuple[int, str, str]:
-    out, err = process.communicate(stdin, timeout=20)
-    return process.returncode, out, err
+def ended(process: Worker, stdin: str | None = None) -> tuple[int, str, str]:
+    with process:
+        out, err = process.communicate(stdin, timeout=20)
+        return process.returncode, out, err
 
 
 def is_gone(pid: int) -> bool:

@@ -111,7 +111,8 @@ def test_a_signal_that_the_worker_does_not_handle_ends_both_alike(standby: str) 
 
 
 def test_sigkill_of_the_launchers_process_kills_the_worker_and_its_group(standby: str) -> None:
-    main = "child = os.fork(); print(os.getpid(), flush=True); import time; time.sleep(1000)"
+    # One write a line: both write at the same time.
+    main = "os.fork(); os.write(1, b'%d\\n' % os.getpid()); import time; time.sleep(1000)"
     with worker(main, standby=standby) as process:
         both = int(line(process)), int(line(process))
         process.kill()

@@ -21,7 +21,6 @@ from tests.trainer.standbys import (
     standing_by,
     worker,
 )
-from trainer.standby.pod import environment_of_workers
 from trainer.standby.readiness import reason_against_a_fork
 from trainer.standby.wire import read_at_import
 
@@ -166,12 +165,14 @@ def test_variables_that_launchers_set_for_each_worker_forbid_nothing() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("own", "workers", "threads"),
-    [({}, 8, "1"), ({"OMP_NUM_THREADS": "4"}, 8, "4"), ({}, 1, None)],
-)
-def test_the_standby_has_the_threads_that_launchers_give_to_workers(
-    own: dict[str, str], workers: int, threads: str | None
-) -> None:
-    launcher = ["ft_launcher", f"--nproc-per-node={workers}"]
-    assert environment_of_workers(own, launcher).get("OMP_NUM_THREADS") == threads
+def test_the_first_lines_of_a_worker_import_next_to_nothing() -> None:
+    script = """
+import sys
+before = set(sys.modules)
+import trainer.standby.client
+print(*sorted({name.split('.')[0] for name in set(sys.modules) - before}))
+"""
+    # Without site-packages, whose own start-up files import what they like.
+    command = [sys.executable, "-S", "-c", script]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert not {"pathlib", "logging", "argparse", "pydantic", "torch"} & set(done.stdout.split())
