@@ -87,7 +87,7 @@ def measure(layer: str, kinds: Sequence[str], order: Order, results: Path) -> No
     folder = order.storage / f"{layer}-{order.machine.num_nodes}"
     shutil.rmtree(folder, ignore_errors=True)
     cell = Cell(layer, "", order.machine.num_nodes, order.machine.num_ranks, order.preset)
-    if failure := _start_from_checkpoint(folder, order):
+    if failure := start_from_checkpoint(folder, order):
         append(results, *(replace(cell, kind=kind, failure=failure) for kind in kinds))
         return
     settings = settings_of(order, layer, kinds, order.save_every or NO_SAVES)
@@ -136,7 +136,7 @@ class _Watch:
         return self.num_written >= self._number
 
 
-def _start_from_checkpoint(folder: Path, order: Order) -> str:
+def start_from_checkpoint(folder: Path, order: Order) -> str:
     """Give ``folder`` the checkpoint that all runs share, made if need be; or say why not."""
     ranks = order.machine.num_ranks
     shared = order.storage / f"prepared-{order.preset}-{order.machine.device}-{ranks}"
