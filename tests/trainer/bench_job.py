@@ -98,7 +98,7 @@ def run(
 
 
 def keep_records(folder: Path, kept: Path) -> None:
-    """Copy what a run wrote to ``kept``, its checkpoints excepted, and delete the rest."""
+    """Copy what a run wrote to ``kept``, its checkpoints excepted."""
     shutil.rmtree(kept, ignore_errors=True)
     ours = shutil.ignore_patterns("checkpoints")
     if run_directory(folder).exists():
@@ -106,7 +106,6 @@ def keep_records(folder: Path, kept: Path) -> None:
     kept.mkdir(parents=True, exist_ok=True)
     for log in (folder / "pods").glob("*.log"):
         shutil.copy(log, kept)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def job_of(settings: TrainerSettings, machine: Machine) -> Job:

@@ -87,7 +87,7 @@ def measure(layer: str, kinds: Sequence[str], order: Order, results: Path) -> No
     folder = order.storage / f"{layer}-{order.machine.num_nodes}"
     shutil.rmtree(folder, ignore_errors=True)
     cell = Cell(layer, "", order.machine.num_nodes, order.machine.num_ranks, order.preset)
-    if failure := _start_from_checkpoint(folder, order):
+    if failure := start_from_checkpoint(folder, order):
         append(results, *(replace(cell, kind=kind, failure=failure) for kind in kinds))
         return
     settings = settings_of(order, layer, kinds, order.save_every or NO_SAVES)
@@ -104,6 +104,7 @@ def measure(layer: str, kinds: Sequence[str], order: Order, results: Path) -> No
         append(results, replace(cell, kind=kind, failure=failure))
     name = f"{order.preset}-{folder.name}-{time.strftime('%H%M%S')}"
     bench_job.keep_records(folder, order.out / "runs" / name)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Watch:
@@ -135,30 +136,35 @@ class _Watch:
         return self.num_written >= self._number
 
 
-def _start_from_checkpoint(folder: Path, order: Order) -> str:
+def start_from_checkpoint(folder: Path, order: Order) -> str:
     """Give ``folder`` the checkpoint that all runs share, made if need be; or say why not."""
     ranks = order.machine.num_ranks
     shared = order.storage / f"prepared-{order.preset}-{order.machine.device}-{ranks}"
-    checkpoints = bench_job.run_directory(shared) / "checkpoints"
-    if not committed(checkpoints):
+    made = _checkpoint_of(shared)
+    if made is None:
         _say(f"making the checkpoint of step {SAVED_STEP}")
         shutil.rmtree(shared, ignore_errors=True)
         failure = bench_job.run(
             settings_of(order, "none", (), SAVED_STEP),
             order.machine,
             shared,
-            enough=lambda: bool(committed(checkpoints)),
+            enough=lambda: _checkpoint_of(shared) is not None,
             limit_seconds=order.deadline - time.monotonic(),
         )
-        kept = order.out / "runs" / shared.name
-        shutil.copytree(bench_job.run_directory(shared) / "events", kept, dirs_exist_ok=True)
-        if failure:
+        bench_job.keep_records(shared, order.out / "runs" / shared.name)
+        made = _checkpoint_of(shared)
+        if made is None:
             return f"no checkpoint to start from: {failure}"
-    newest = committed(checkpoints)[0].path
     # Links: it is read alone, and a run that deletes it deletes its own name of it.
-    target = bench_job.run_directory(folder) / "checkpoints" / newest.name
-    shutil.copytree(newest, target, copy_function=os.link)
+    target = bench_job.run_directory(folder) / "checkpoints" / made.name
+    shutil.copytree(made, target, copy_function=os.link)
     return ""
+
+
+def _checkpoint_of(shared: Path) -> Path | None:
+    """That of ``SAVED_STEP``; a fast run may have made others since."""
+    found = committed(bench_job.run_directory(shared) / "checkpoints")
+    return next((each.path for each in found if each.record.step == SAVED_STEP), None)
 
 
 def cells_in(results: Path) -> list[Cell]:

@@ -96,7 +96,8 @@ def settings_of(order: Order, layer: str, kinds: Sequence[str], interval: int) -
             "sequence_length": 64 if is_tiny else 2048,
             "global_batch_size": 2 * num_ranks,
         },
-        "checkpoint": {"interval_steps": interval},
+        # The run that makes the checkpoint of all others must not delete it again.
+        "checkpoint": {"interval_steps": interval, "keep_latest": 3 if kinds else 1000},
         "recovery": {"layer": layer},
         "faults": {"planned": planned},
         "timeouts": {"hang_seconds": 30, "startup_seconds": 240, "drain_seconds": 60},

@@ -13,6 +13,7 @@ from tests.trainer.bench_job import Machine
 from tests.trainer.bench_recovery_plan import Order, fault_steps, missing, settings_of, wanted
 from tests.trainer.bench_recovery_table import Cell, as_markdown, is_met, recovered
 from tests.trainer.histories import History, launch, three_faults
+from trainer.checkpoint.layout import CommitRecord, ShardFormat, commit, committed, folder_name
 from trainer.exit_codes import CONFIG
 from trainer.faults.plan import plan_faults
 
@@ -136,6 +137,18 @@ def test_a_run_that_cannot_start_says_so_and_leaves_nothing(tmp_path: Path) -> N
     )
     assert f"ended with exit code {CONFIG}" in reason
     assert "max_steps" in reason
+
+
+def test_every_run_starts_from_the_same_step_however_many_were_saved(tmp_path: Path) -> None:
+    shared = bench_job.run_directory(tmp_path / "prepared-tiny-cpu-2") / "checkpoints"
+    for step in (10, 20):
+        folder = shared / folder_name(step, attempt=1)
+        folder.mkdir(parents=True)
+        commit(folder, CommitRecord(step, 1, 2, {}, (), ShardFormat.DCP, "run", 100))
+    assert bench_recovery.start_from_checkpoint(tmp_path / "in_job-1", order(tmp_path)) == ""
+    linked = committed(bench_job.run_directory(tmp_path / "in_job-1") / "checkpoints")
+    assert [checkpoint.record.step for checkpoint in linked] == [10]
+    assert [checkpoint.record.step for checkpoint in committed(shared)] == [20, 10]
 
 
 def test_a_model_that_needs_a_gpu_is_refused_without_one(
