@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 ADDRESS = "STEADFAST_STANDBY"
-"""Names the socket; the socket exists once the standby is ready."""
+"""Names the socket; who connects is greeted once the standby is ready."""
 
 REFUSED = -1
 """In place of how a worker ended: none was started."""
@@ -29,8 +29,9 @@ _READ_AT_IMPORT = (
     "GLIBC_TUNABLES", "GOMP_", "HF_", "KMP_", "LD_", "MALLOC_", "MKL_", "NUMEXPR_", "OMP_",
     "OPENBLAS_", "PYTHON", "PYTORCH_", "TORCH_", "TRANSFORMERS_",
 )  # fmt: skip
-_READ_LATER = ("TORCH_ELASTIC_", "TORCH_NCCL_")
-"""By a launcher, or when communicators are made; launchers set some for their workers."""
+_READ_LATER = ("TORCH_ELASTIC_", "TORCH_NCCL_", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
+"""By a launcher, or when communicators are made; launchers set some for their workers. The last
+two are set by Intel's OpenMP itself once a launcher has imported PyTorch."""
 
 
 class Order(NamedTuple):
