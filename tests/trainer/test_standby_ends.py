@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -91,6 +92,45 @@ def test_a_worker_that_told_of_the_end_has_not(standby: str, tmp_path: Path) -> 
     noted = {"STEADFAST_EXIT_FILE": str(tmp_path / "exit")}
     main = "from trainer import exit_codes; exit_codes.note_run_finished(); os._exit(0)"
     assert ended(worker(main, standby=standby, environment=noted)) == (0, "", "")
+
+
+def test_a_lost_node_loses_launcher_and_forked_workers_but_not_the_standby(standby: str) -> None:
+    main = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+os.write(1, b'%d\\n' % os.getpid())
+signal.sigwait([signal.SIGUSR1])
+from trainer.faults.node import kill_this_node
+kill_this_node()
+"""
+    launcher = f"""
+import subprocess, sys
+for _ in range(2):
+    subprocess.Popen([sys.executable, "-c", {WORKER!r}])
+input()
+"""
+    with worker(main, standby=standby, script=launcher) as node:
+        pids = int(line(node)), int(line(node))
+        os.kill(pids[0], signal.SIGUSR1)
+        assert node.wait(10) == -signal.SIGKILL
+    assert [is_gone(pid) for pid in pids] == [True, True]
+    assert ended(worker("print(os.environ['STEADFAST_STANDBY'])", standby=standby))[0] == 0
+
+
+def test_a_worker_that_comes_before_the_standby_is_ready_is_forked_once_it_is() -> None:
+    reader, writer = os.pipe()
+    imports = (
+        f"print('ready', flush=True); os.read(os.open('/proc/{os.getpid()}/fd/{reader}', 0), 1)"
+    )
+    busy = STANDBY.replace("print('ready', flush=True)", imports)
+    main = "print(os.getppid())"
+    with standing_by(busy) as (address, process), worker(main, standby=address) as waiting:
+        assert waiting.stdout is not None
+        assert select.select([waiting.stdout], [], [], 0.3)[0] == []
+        os.write(writer, b"x")
+        assert ended(waiting) == (0, f"{process.pid}\n", "")
+    os.close(reader)
+    os.close(writer)
 
 
 def test_without_a_standby_a_worker_starts_plainly(tmp_path: Path) -> None:

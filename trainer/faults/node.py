@@ -1,9 +1,10 @@
 """The loss of this rank's node, as far as processes go: its launcher and all that it started.
 
-Processes are found by descent from the launcher, so that of two nodes simulated on
-one computer only one is lost. Not covered: processes that left the tree (a monitor
-that detached itself), which see their worker gone and end; the pod's PID 1, to
-which this is a launcher that was killed; the kernel and the network of the node.
+Processes are found by descent from the launcher, so that of two nodes simulated on one
+computer only one is lost; forked workers die with what stands for them under the launcher.
+Not covered: processes that left the tree (a monitor that detached itself), which see their
+worker gone and end; the pod's PID 1 and its standby process, to which this is a launcher that
+was killed; the kernel and the network of the node.
 """
 
 import os
@@ -12,13 +13,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-LAUNCHER_PID = "STEADFAST_LAUNCHER_PID"
+from trainer.standby.client import LAUNCHER_PID, is_forked
 
 
 def kill_this_node() -> None:
     """SIGKILL the launcher, all that descends from it, and this process last."""
     own = os.getpid()
-    launcher = launcher_of(own, os.environ.get(LAUNCHER_PID), parents())
+    told = os.environ.get(LAUNCHER_PID)
+    # The standby process is the parent of a fork, which its launcher is no ancestor of.
+    launcher = int(told) if told and is_forked() else launcher_of(own, told, parents())
     doomed = frozenset({launcher})
     stopped: frozenset[int] = frozenset({own})
     # Stopped first, since nothing that is stopped starts another process, or in place of one
