@@ -1,4 +1,4 @@
-"""A real job of two ranks of which one hangs: noticed in seconds, named, and nothing lost by it."""
+"""A real job of two ranks of which one hangs: noticed in seconds, named, and redone alike."""
 
 import json
 import os
@@ -15,32 +15,43 @@ MAX_STEPS = 60
 
 
 def train(folder: Path, **faults: Any) -> list[Event]:
-    """The events of a whole run under torchrun, which starts it again once if it must."""
+    """The events of a whole run: the launcher starts again after a failure, as a new pod would."""
     settings = {
         "run_directory": str(folder / "run"),
         "device": "cpu",
         "max_steps": MAX_STEPS,
         "model": {"preset": "tiny"},
         "data": {"sequence_length": 8, "global_batch_size": 2},
-        "checkpoint": {"interval_steps": 25, "mode": "sync"},
-        "recovery": {"layer": "none"},
+        "checkpoint": {"interval_steps": 20, "mode": "sync"},
+        "recovery": {"layer": "pod"},
         "faults": faults,
     }
     folder.mkdir()
     (folder / "settings.json").write_text(json.dumps(settings))
-    options = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", "--monitor-interval=0.2"]
+    codes = [launch(folder)]
+    if faults:
+        codes.append(launch(folder))
+    assert codes == ([1, 0] if faults else [0]), (folder / "log").read_text()
+    return read_events(folder / "run")
+
+
+def launch(folder: Path) -> int:
+    options = ["--standalone", "--nproc-per-node=2", "--monitor-interval=0.2"]
     trainer = ["-m", "trainer.train", "--settings", str(folder / "settings.json")]
-    with (folder / "log").open("w") as log:
-        subprocess.run(
+    with (
+        (folder / "log").open("a") as log,
+        subprocess.Popen(
             ["torchrun", *options, *trainer],
             cwd=ROOT,
-            check=True,
-            timeout=90,
             stdout=log,
             stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-    return read_events(folder / "run")
+        ) as launcher,
+    ):
+        try:
+            return launcher.wait(timeout=60)
+        finally:
+            launcher.terminate()  # it ends its ranks, if any are left
 
 
 def named(events: list[Event], name: str) -> list[Event]:
