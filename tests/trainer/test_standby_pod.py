@@ -11,7 +11,7 @@ from tests.trainer.ranks import trainer_settings
 from tests.trainer.standbys import ROOT
 from trainer.standby.pod import environment_of_workers
 
-TELL = ("sh", "-c", 'echo "${STEADFAST_STANDBY-unset}"; ps -o args= --ppid "$PPID"')
+TELL = ("sh", "-c", 'echo "${STEADFAST_STANDBY-unset}"; ps -ww -o args= --ppid "$PPID"')
 
 
 def pod(folder: Path, layer: str, *launcher: str, **environment: str) -> str:
