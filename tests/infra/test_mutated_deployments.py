@@ -30,7 +30,7 @@ from tests.infra.mutations import MEANT, NOT_MEANT, SYSTEM_TYPES, Mutation
 from tests.infra.templates import DEPLOYMENT_FILES, Synthesized, synthesize
 from tests.refusals import names_a_key
 
-NUM_IN_SLOW_TEST = int(os.environ.get("MUTATIONS", "2400"))
+NUM_IN_SLOW_TEST = int(os.environ.get("MUTATIONS", "1200"))
 EXPLORE = "MUTATIONS" in os.environ
 NUM_IN_A_SHARE = 300
 """Files that one process checks: what CDK keeps of each is returned when the process ends."""
