@@ -171,9 +171,8 @@ class TrainerSettings(Settings):
                 f"timeouts.shortest_hang_seconds {shortest:g} must not exceed "
                 f"timeouts.hang_seconds {longest:g}; lower the first or raise the second"
             )
-        drawn = self.faults.kinds if self.faults.count else ()
-        kinds = {*drawn, *(fault.kind for fault in self.faults.planned)}
-        if FaultKind.SLOW in kinds and self.faults.slow_seconds >= shortest:
+        is_to_be_slow = FaultKind.SLOW in self.faults.kinds_to_come()
+        if is_to_be_slow and self.faults.slow_seconds >= shortest:
             raise ValueError(
                 f"faults.slow_seconds {self.faults.slow_seconds:g} must be below "
                 f"timeouts.shortest_hang_seconds {shortest:g}, or a slow rank is taken for hung"
