@@ -37,8 +37,34 @@ def reap() -> dict[int, int]:
 
 def descendants() -> dict[int, str]:
     """The state letter of each living process that descends from this one."""
-    states: dict[int, str] = {}
+    found = _processes()
+    parent_of = {pid: parent for pid, (_, parent) in found.items()}
+    states = {pid: found[pid][0] for pid in below(os.getpid(), parent_of)}
+    return {pid: state for pid, state in states.items() if state not in _ENDED}
+
+
+def parents() -> dict[int, int]:
+    """Every process that there is here, and its parent."""
+    return {pid: parent for pid, (_, parent) in _processes().items()}
+
+
+def below(pid: int, parent_of: Mapping[int, int]) -> frozenset[int]:
+    """All that descend from ``pid``."""
     children: dict[int, list[int]] = {}
+    for child, parent in parent_of.items():
+        children.setdefault(parent, []).append(child)
+    found: set[int] = set()
+    to_visit = [pid]
+    while to_visit:
+        fresh = [child for child in children.get(to_visit.pop(), ()) if child not in found]
+        found.update(fresh)
+        to_visit += fresh
+    return frozenset(found)
+
+
+def _processes() -> dict[int, tuple[str, int]]:
+    """State letter and parent of every process that there is here."""
+    found: dict[int, tuple[str, int]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -47,15 +73,8 @@ def descendants() -> dict[int, str]:
             state, parent = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:2]
         except (OSError, ValueError):
             continue  # it is gone
-        states[int(entry.name)] = state.decode()
-        children.setdefault(int(parent), []).append(int(entry.name))
-    found: dict[int, str] = {}
-    to_visit = [os.getpid()]
-    while to_visit:
-        for pid in children.get(to_visit.pop(), ()):
-            found[pid] = states[pid]
-            to_visit.append(pid)
-    return {pid: state for pid, state in found.items() if state not in _ENDED}
+        found[int(entry.name)] = state.decode(), int(parent)
+    return found
 
 
 def kill_descendants(spared: frozenset[int] = frozenset()) -> bool:

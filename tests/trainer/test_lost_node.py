@@ -13,7 +13,8 @@ import pytest
 
 from tests.trainer.victims import injector_for, victim
 from trainer.events import read_events
-from trainer.faults.node import below, launcher_of
+from trainer.faults.node import launcher_of
+from trainer.processes import below
 from trainer.standby.client import LAUNCHER_PID
 
 Tell = Callable[[Any], None]

@@ -10,9 +10,8 @@ was killed; the kernel and the network of the node.
 import os
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 
+from trainer.processes import below, kill, parents
 from trainer.standby.client import LAUNCHER_PID, is_forked
 
 
@@ -28,12 +27,13 @@ def kill_this_node() -> None:
     # that died; and a parent's death would change the descent by which its children are told.
     while fresh := doomed - stopped:
         for pid in fresh:
-            _send(pid, signal.SIGSTOP)
+            kill(pid, signal.SIGSTOP)
         stopped |= fresh
-        doomed = below(launcher, parents()) | {launcher}
+        # A launcher that has ended leaves PID 1 as the parent, below which is every node.
+        doomed = (below(launcher, parents()) if launcher > 1 else frozenset()) | {launcher}
     for pid in stopped - {own}:
-        _send(pid, signal.SIGKILL)
-    _send(own, signal.SIGKILL)
+        kill(pid)
+    kill(own)
 
 
 def launcher_of(own: int, told: str | None, parent_of: Mapping[int, int]) -> int:
@@ -47,31 +47,9 @@ def launcher_of(own: int, told: str | None, parent_of: Mapping[int, int]) -> int
     return above[0] if above else own
 
 
-def below(pid: int, parent_of: Mapping[int, int]) -> frozenset[int]:
-    """All that descend from ``pid``."""
-    return frozenset(each for each in parent_of if pid in _ancestors(each, parent_of))
-
-
-def parents() -> dict[int, int]:
-    """Every process that there is here, and its parent."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with suppress(OSError):  # it has ended
-                # The command, in parentheses, may hold spaces and parentheses itself.
-                stat = (folder / "stat").read_text()
-                found[int(folder.name)] = int(stat.rsplit(")", 1)[1].split()[1])
-    return found
-
-
 def _ancestors(pid: int, parent_of: Mapping[int, int]) -> list[int]:
     """From the parent on upwards, without PID 1."""
     found: list[int] = []
     while (pid := parent_of.get(pid, 0)) > 1 and pid not in found:
         found.append(pid)
     return found
-
-
-def _send(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)

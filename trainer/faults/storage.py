@@ -17,8 +17,8 @@ from pathlib import Path
 from trainer.checkpoint import layout
 from trainer.checkpoint.layout import Checkpoint, FileRecord
 from trainer.checkpoint.writer import METADATA
-from trainer.faults.node import below, parents
 from trainer.faults.plan import Fault
+from trainer.processes import below, parents
 from trainer.settings import CheckpointMode, CheckpointSettings, TrainerSettings
 
 FULL = Path("/dev/full")
