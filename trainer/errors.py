@@ -34,6 +34,10 @@ class LastSaveFailed(OSError):
     """Raised by every rank alike; another attempt goes on from the newest checkpoint."""
 
 
+def first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
 def usable(make: Callable[[], T]) -> T:
     """What ``make`` returns; input that it refuses ends the run, not this attempt."""
     try:

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from nvidia_resiliency_ext import inprocess
 from nvidia_resiliency_ext.inprocess.attribution import Interruption, InterruptionRecord
 
-from trainer.errors import CannotTrain, ContextBroken, NodeUnhealthy
+from trainer.errors import CannotTrain, ContextBroken, NodeUnhealthy, first_line
 from trainer.recovery.budget import UNLIMITED_RESTARTS
 from trainer.recovery.layer import Attempt
 from trainer.settings import RecoverySettings
@@ -82,7 +82,7 @@ def _end_with_the_store(agent: dict[str, Any]) -> None:
             try:
                 store.check(["steadfast/alive"])
             except dist.DistError as error:
-                logger.error("The launcher's store is gone (%s); ending", _first_line(error))
+                logger.error("The launcher's store is gone (%s); ending", first_line(error))
                 os._exit(1)
             time.sleep(STORE_CHECK_SECONDS)
 
@@ -93,10 +93,6 @@ def _host_rank() -> int:
     """Launchers tell in this variable whether their agent hosts a store; both know it."""
     by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "False") == "True"
     return NO_RANK if by_agent else 0
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
 
 
 class InProcessLayer:

@@ -14,7 +14,7 @@ import logging
 import re
 from pathlib import Path
 
-from trainer.errors import CannotTrain, NodeUnhealthy, Repeats
+from trainer.errors import CannotTrain, NodeUnhealthy, Repeats, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,3 @@ def note_failure(run_directory: Path, *, step: int, error: BaseException, attemp
             f"step {step} failed twice with {type(error).__name__}: {first_line(error)}; the "
             f"traceback is above: mend the program ({folder} remembers the attempts)"
         ) from error
-
-
-def first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "")
