@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from infra.node_groups import NodeGroup
 from infra.settings import InfraSettings
+from trainer.faults.settings import PASSED_OVER
 from trainer.refusals import explain
 from trainer.settings import (
     RecoveryLayer,
@@ -132,10 +133,10 @@ class Deployment(InfraSettings):
                 f"runs.{run_name}: data.global_batch_size {settings.data.global_batch_size} "
                 f"leaves some of {world_size} ranks without a sequence; take at least {world_size}"
             )
-        num_faults = settings.faults.count + len(settings.faults.planned)
-        if settings.recovery.layer is RecoveryLayer.NONE and num_faults:
+        fatal = sorted(settings.faults.kinds_to_come() - PASSED_OVER)
+        if settings.recovery.layer is RecoveryLayer.NONE and fatal:
             raise ValueError(
-                f"runs.{run_name}: {num_faults} faults are planned but recovery.layer "
+                f"runs.{run_name}: faults of kind {fatal[0]} are planned but recovery.layer "
                 "is 'none', so the first fault would end it; choose another layer"
             )
         return settings

@@ -58,6 +58,13 @@ def test_a_batch_need_not_be_a_multiple_of_the_ranks() -> None:
     assert trainer.data.global_batch_size == 17
 
 
+def test_a_run_without_a_layer_may_suffer_what_no_layer_has_to_catch() -> None:
+    slow = [{"kind": "slow", "step": 40, "rank": 1}]
+    change = {"recovery.layer": "none", "faults.planned": slow}
+    values = with_value("runs/in-job/change", change)
+    assert Deployment.model_validate(values).trainer_settings("in-job").faults.planned
+
+
 @pytest.mark.parametrize(
     ("dotted", "value", "expected"),
     [

@@ -5,23 +5,17 @@ beside it try to prove it wrong. A layer further out than the one named here may
 catch a fault as well (a busy computer makes a rank late, and late counts as
 hung); that is told apart, and no failure. One further in may not.
 
-Not covered: GPUs. There ``cuda_error`` is a fault like others, and here it is refused.
+Not covered: GPUs. There ``cuda_error`` is a fault like others, and here the settings
+refuse it, as they refuse faults that end a run which no layer protects.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainer import exit_codes
-from trainer.faults.settings import FaultKind
+from trainer.faults.settings import PASSED_OVER, FaultKind
 from trainer.settings import RecoveryLayer
 
 FROM_INSIDE_OUT = (RecoveryLayer.IN_PROCESS, RecoveryLayer.IN_JOB, RecoveryLayer.POD)
-
-BY_A_SIGNAL = frozenset({128 + 9})
-"""The exit code of a pod whose first process was killed."""
-
-PASSED_OVER = frozenset({FaultKind.SLOW, FaultKind.STORAGE_FULL})
-"""These cost time or a save, and end no attempt."""
 
 BEYOND_PYTHON = frozenset({FaultKind.SIGKILL, FaultKind.HANG_GIL, FaultKind.STOP, FaultKind.EXIT})
 """What they leave behind is no process that could be entered again."""
@@ -48,22 +42,14 @@ class Expectation:
     caught_by: RecoveryLayer | None = None
     """The innermost layer that may catch it."""
 
-    exit_codes: frozenset[int] = frozenset()
-    """With one of these the pod that fails a refused run may end."""
-
-    by_settings: bool = False
-    """Refused before anything runs."""
-
     def __str__(self) -> str:
         match self.outcome:
             case Outcome.RECOVERED:
                 return f"caught by {self.caught_by}"
             case Outcome.ENDURED:
                 return "endured"
-            case Outcome.REFUSED if self.by_settings:
-                return "refused by the settings"
             case Outcome.REFUSED:
-                return "ends the run, code " + " or ".join(map(str, sorted(self.exit_codes)))
+                return "refused by the settings"
 
 
 ALL_CELLS = tuple(Cell(kind, layer) for layer in RecoveryLayer for kind in FaultKind)
@@ -71,19 +57,15 @@ ALL_CELLS = tuple(Cell(kind, layer) for layer in RecoveryLayer for kind in Fault
 
 def expected(cell: Cell) -> Expectation:
     """The claim for one cell, on a computer without GPUs."""
-    if cell.kind is FaultKind.CUDA_ERROR:
-        return Expectation(
-            Outcome.REFUSED, exit_codes=frozenset({exit_codes.CONFIG}), by_settings=True
-        )
     if cell.kind in PASSED_OVER:
         return Expectation(Outcome.ENDURED)
-    if cell.layer is RecoveryLayer.NONE:
-        return Expectation(Outcome.REFUSED, exit_codes=BY_A_SIGNAL | {exit_codes.ORDINARY_FAILURE})
+    if cell.kind is FaultKind.CUDA_ERROR or cell.layer is RecoveryLayer.NONE:
+        return Expectation(Outcome.REFUSED)
     return Expectation(Outcome.RECOVERED, caught_by=_innermost(cell))
 
 
 def is_claimed(cell: Cell) -> bool:
-    """Whether a run must survive this fault under this layer."""
+    """Whether a run must survive this fault under this layer; the others never start."""
     return expected(cell).outcome is not Outcome.REFUSED
 
 

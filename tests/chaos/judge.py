@@ -16,6 +16,8 @@ from trainer.goodput.ledger import account_for
 from trainer.goodput.recoveries import Recovery
 from trainer.settings import RecoveryLayer
 
+_WORST_FIRST = (Outcome.REFUSED, Outcome.RECOVERED, Outcome.ENDURED)
+
 Steps = dict[str, tuple[list[int], float]]
 """Sample ids and loss by ``step/rank``; a step done again stands with its last execution."""
 
@@ -84,9 +86,10 @@ def judge(
 ) -> Verdict:
     """``job_outcome`` is the rehearsal's word, ``exit_code`` that of the pod that failed it."""
     claims = [expected(cell) for cell in plan.cells]
-    if plan.is_refused:
-        return _judge_refusal(claims[0], events, plan, job_outcome, exit_code)
     verdict = Verdict(_outcome(claims))
+    if plan.is_refused:
+        verdict.problems.append("the settings were to refuse it, and it ran")
+        return verdict
     if job_outcome != "complete":
         verdict.problems.append(f"the Job {job_outcome}, exit code {exit_code}")
     if not events:
@@ -94,6 +97,9 @@ def judge(
         return verdict
     verdict.problems += result_of(events).differences(reference)
     account = account_for(events)
+    attempts = {int(event["attempt"]) for event in events if event["name"] == "step_completed"}
+    if verdict.outcome is Outcome.ENDURED and len(attempts) > 1:
+        verdict.problems.append(f"it was to be endured, and took {len(attempts)} attempts")
     if account.nonfinite_loss_steps:
         verdict.problems.append(f"losses are not finite from {account.nonfinite_loss_steps[0]}")
     verdict.problems += _faults_not_as_planned(plan, events)
@@ -107,9 +113,9 @@ def judge(
 
 def refused_by_settings(plan: Plan, reason: str) -> Verdict:
     """The settings would not have it: right only where the table says so."""
-    if any(expected(cell).by_settings for cell in plan.cells):
+    if plan.is_refused:
         return Verdict(Outcome.REFUSED)
-    return Verdict(Outcome.REFUSED, [f"the settings refuse it: {reason.splitlines()[0]}"])
+    return Verdict(Outcome.REFUSED, [f"the settings refuse it: {' '.join(reason.split())}"])
 
 
 def caught_by(events: Sequence[Event], *, attempt: int, since: float) -> RecoveryLayer | None:
@@ -143,26 +149,9 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _judge_refusal(
-    claim: Expectation,
-    events: Sequence[Event],
-    plan: Plan,
-    job_outcome: str,
-    exit_code: int | None,
-) -> Verdict:
-    verdict = Verdict(Outcome.REFUSED)
-    if job_outcome != "failed" or exit_code not in claim.exit_codes:
-        verdict.problems.append(f"{claim}; the Job {job_outcome}, exit code {exit_code}")
-    if not claim.by_settings:
-        verdict.problems += _faults_not_as_planned(plan, events)
-    elif events and any(event["name"] == "step_completed" for event in events):
-        verdict.problems.append("it was to be refused before it trained")
-    return verdict
-
-
 def _outcome(claims: Sequence[Expectation]) -> Outcome:
-    recovered = any(claim.outcome is Outcome.RECOVERED for claim in claims)
-    return Outcome.RECOVERED if recovered else Outcome.ENDURED
+    outcomes = {claim.outcome for claim in claims}
+    return next(each for each in _WORST_FIRST if each in outcomes)
 
 
 def _faults_not_as_planned(plan: Plan, events: Sequence[Event]) -> list[str]:

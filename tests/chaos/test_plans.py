@@ -69,7 +69,7 @@ def test_every_plan_that_can_train_is_taken_by_the_settings() -> None:
         ("stop", "in_job", "caught by in_job"),
         ("node", "layered", "caught by pod"),
         ("slow", "none", "endured"),
-        ("hang", "none", "ends the run, code 1 or 137"),
+        ("hang", "none", "refused by the settings"),
         ("cuda_error", "in_job", "refused by the settings"),
     ],
 )

@@ -25,6 +25,10 @@ class FaultKind(StrEnum):
     CORRUPT_CHECKPOINT = "corrupt_checkpoint"
 
 
+PASSED_OVER = frozenset({FaultKind.SLOW, FaultKind.STORAGE_FULL})
+"""These cost time or a save; no layer has to catch them."""
+
+
 class PlannedFault(Settings):
     """One fault, said outright."""
 
