@@ -1,9 +1,10 @@
 """Random faults under every recovery layer, and whether each run ends exactly: ``make chaos``.
 
 ``python -m tests.chaos [--seed N] [--plans N]`` runs plans 0 to N-1 of a seed
-that this code has not run yet; ``--matrix`` runs each kind under each layer
-once; ``--replay SEED:INDEX`` (or the name of a matrix plan) one plan again,
-whose folder is kept. Exit code: 0 all exact and no cell empty; 1 otherwise;
+that this code has not run yet, and writes ``out/chaos/cells.md``, a row for each kind
+and layer; ``--replay SEED:INDEX`` runs one plan again, whose folder is kept.
+``--render`` writes the plans' Jobs and runs nothing: another computer, which has no Node
+or another NVRx, runs them then. Exit code: 0 all exact and no cell empty; 1 otherwise;
 2 wrong usage; 130 stopped, and the same command goes on from there.
 """
 
@@ -14,9 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.chaos.driver import Driver, Stopped
-from tests.chaos.plans import Plan, draw_plan, matrix_plans
+from tests.chaos.orders import Orders
+from tests.chaos.plans import Plan, draw_plan
 from tests.chaos.records import Record, Records, code_digest, empty_cells, failures, histogram
-from tests.chaos.tables import histogram_text, line_for, matrix_markdown
+from tests.chaos.runs import unfaulted_plans
+from tests.chaos.tables import cells_markdown, histogram_text, line_for
 from trainer import exit_codes
 from workloads.rehearsal.interrupts import Interrupts
 
@@ -30,7 +33,12 @@ def main(argv: Sequence[str] | None = None, *, out: Path = OUT) -> int:
     except ValueError as error:
         print(f"tests.chaos: {error}", file=sys.stderr)
         return 2
-    name = "matrix" if arguments.matrix else "replays" if arguments.replay else "plans"
+    orders = Orders(out / "orders", arguments.nvrx)
+    if arguments.render:
+        for plan in [*unfaulted_plans(), *plans]:
+            orders.of(plan)
+        return 0
+    name = "replays" if arguments.replay else "plans"
     records = Records(out / f"{name}.jsonl", code_digest())
     done = {} if arguments.replay else {record["name"]: record for record in records.all()}
     wanted = [plan for plan in plans if plan.name not in done]
@@ -45,24 +53,24 @@ def main(argv: Sequence[str] | None = None, *, out: Path = OUT) -> int:
             print(f"    replay: {replay_command(record['name'])}", file=sys.stderr, flush=True)
 
     with Interrupts() as interrupts:
-        driver = Driver(out, interrupts, keep=bool(arguments.replay))
+        driver = Driver(
+            out, interrupts, orders, keep=bool(arguments.replay), at_once=arguments.at_once
+        )
         try:
             driver.run(wanted, records, tell)
         except Stopped:
             print("Stopped; the same command goes on from here.", file=sys.stderr)
             return exit_codes.INTERRUPTED
     finished = list(done.values())
-    if arguments.matrix:
-        (out / "matrix.md").write_text(matrix_markdown(finished))
+    if not arguments.replay:
+        (out / "cells.md").write_text(cells_markdown(finished))
     print(_report(finished, arguments))
     return 1 if failures(finished) or (empty_cells(finished) and not arguments.replay) else 0
 
 
 def replay_command(name: str) -> str:
     """What runs the plan of this name again."""
-    if name.startswith("s"):
-        name = name[1:].replace("-", ":")
-    return f"python -m tests.chaos --replay {name}"
+    return f"python -m tests.chaos --replay {name[1:].replace('-', ':')}"
 
 
 def summary(records: Sequence[Record]) -> str:
@@ -85,8 +93,7 @@ def _report(records: Sequence[Record], arguments: argparse.Namespace) -> str:
         return json.dumps(
             {"summary": summary(records), "empty": empty, "wrong": wrong, "plans": records}
         )
-    table = matrix_markdown(records) if arguments.matrix else histogram_text(records)
-    lines = [table, ""]
+    lines = [histogram_text(records), ""]
     if empty and not arguments.replay:
         lines.append("Empty: " + ", ".join(empty))
     lines += [f"Wrong: {name}; {command}" for name, command in wrong.items()]
@@ -96,32 +103,29 @@ def _report(records: Sequence[Record], arguments: argparse.Namespace) -> str:
 def _plans(arguments: argparse.Namespace) -> Sequence[Plan]:
     if arguments.replay:
         return [plan_called(arguments.replay)]
-    if arguments.matrix:
-        return matrix_plans()
     return [draw_plan(arguments.seed, index) for index in range(arguments.plans)]
 
 
 def plan_called(name: str) -> Plan:
-    """``SEED:INDEX``, or the name of a plan of the matrix.
+    """The plan ``SEED:INDEX``.
 
     Raises:
-        ValueError: there is no such plan.
+        ValueError: that is no name of a plan.
     """
     seed, _, index = name.partition(":")
-    if seed.isdecimal() and index.isdecimal():
-        return draw_plan(int(seed), int(index))
-    for plan in matrix_plans():
-        if plan.name == name:
-            return plan
-    raise ValueError(f"no plan {name!r}; give SEED:INDEX, such as 1:17, or a name of the matrix")
+    if not (seed.isdecimal() and index.isdecimal()):
+        raise ValueError(f"no plan {name!r}; give SEED:INDEX, such as 1:17")
+    return draw_plan(int(seed), int(index))
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the plans (default 1)")
     parser.add_argument("--plans", type=int, default=100, help="how many in all (default 100)")
-    parser.add_argument("--matrix", action="store_true", help="each kind under each layer, once")
     parser.add_argument("--replay", metavar="SEED:INDEX", help="one plan; its folder is kept")
+    parser.add_argument("--at-once", type=int, default=2, help="plans side by side (default 2)")
+    parser.add_argument("--render", action="store_true", help="write the plans' Jobs, run nothing")
+    parser.add_argument("--nvrx", metavar="VERSION", help="that Jobs are for (default: installed)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     return parser.parse_args(argv)
 

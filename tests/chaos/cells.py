@@ -76,7 +76,8 @@ def is_further_out(layer: RecoveryLayer, than: RecoveryLayer) -> bool:
 def _innermost(cell: Cell) -> RecoveryLayer:
     kind, layer = cell.kind, cell.layer
     if kind is FaultKind.NODE:
-        return RecoveryLayer.POD  # the launcher is gone with its ranks
+        # The launcher is gone with its ranks; where there is another, PID 1 starts it anew.
+        return RecoveryLayer.IN_JOB if layer.uses_ft_launcher else RecoveryLayer.POD
     if layer is RecoveryLayer.IN_PROCESS:
         return RecoveryLayer.POD if kind in BEYOND_PYTHON else RecoveryLayer.IN_PROCESS
     if layer is RecoveryLayer.LAYERED:

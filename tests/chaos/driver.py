@@ -1,11 +1,10 @@
-"""Runs plans, two side by side, each in a process of its own, and records what they came to.
+"""Runs plans, some side by side, each in a process of its own, and records what they came to.
 
 Can be stopped at any time: SIGINT or SIGTERM is passed on, and a second one ten
 seconds later cuts the pods' grace short. A plan that was stopped has no record
 and is run again. Folders of plans that went well are deleted.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,17 +13,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.chaos.one_plan import LIMITS
+from tests.chaos.orders import Orders
 from tests.chaos.plans import Plan
 from tests.chaos.records import REPOSITORY, Record, Records, code_digest
-from tests.chaos.runs import TRAINER, unfaulted
+from tests.chaos.runs import TRAINER, digest_of, unfaulted
 from workloads.rehearsal.interrupts import Interrupts
 
-SIDE_BY_SIDE = 2
 GRACE_SECONDS = 10.0
 LIMIT_SECONDS = LIMITS.seconds + 30.0
 """The rehearsal has its own limit; this one is for a rehearsal that hangs."""
@@ -48,10 +47,20 @@ class _Running:
 class Driver:
     """``out`` holds records, references and the folders of plans that failed."""
 
-    def __init__(self, out: Path, interrupts: Interrupts, *, keep: bool = False) -> None:
+    def __init__(
+        self,
+        out: Path,
+        interrupts: Interrupts,
+        orders: Orders,
+        *,
+        keep: bool = False,
+        at_once: int = 2,
+    ) -> None:
         self.out = out.resolve()
         self.code = code_digest()
         self._interrupts = interrupts
+        self._orders = orders
+        self._at_once = at_once
         self._keep = keep
 
     def run(self, plans: Iterable[Plan], records: Records, tell: Callable[[Record], None]) -> None:
@@ -77,7 +86,7 @@ class Driver:
 
     def reference(self, world_size: int) -> dict[str, Any]:
         """The result of the unfaulted run, made where this code has not made it yet."""
-        name = f"{self.code}-{world_size}-{_digest_of_settings()}.json"
+        name = f"{self.code}-{world_size}-{digest_of(TRAINER)}.json"
         path = self.out / "references" / name
         if not path.exists():
             each = self._start(unfaulted(world_size), None)
@@ -101,7 +110,7 @@ class Driver:
 
     def _fill(self, running: list[_Running], waiting: Iterator[Plan]) -> bool:
         """Start what there is room for; False once nothing runs and nothing waits."""
-        while len(running) < SIDE_BY_SIDE and (plan := next(waiting, None)):
+        while len(running) < self._at_once and (plan := next(waiting, None)):
             running.append(self._start(plan, self.reference(plan.world_size)))
         return bool(running)
 
@@ -110,7 +119,7 @@ class Driver:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         order = folder / "plan.json"
-        order.write_text(json.dumps({"plan": asdict(plan), "reference": reference}))
+        order.write_text(json.dumps(self._orders.of(plan) | {"reference": reference}))
         with (folder / "rehearsal.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.chaos.one_plan", order, folder],
@@ -165,8 +174,3 @@ def stop_all(processes: Iterable["subprocess.Popen[bytes]"]) -> None:
         while left and time.monotonic() < deadline:
             left = [process for process in left if process.poll() is None]
             time.sleep(POLL_SECONDS)
-
-
-def _digest_of_settings() -> str:
-
-    return hashlib.sha256(json.dumps(TRAINER, sort_keys=True).encode()).hexdigest()[:8]

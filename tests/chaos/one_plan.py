@@ -20,10 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deployment import DeploymentError
 from tests.chaos.judge import Result, Verdict, as_json, judge, refused_by_settings, result_of
+from tests.chaos.orders import run_from
 from tests.chaos.plans import Plan, PlannedFault
-from tests.chaos.runs import render
 from trainer.events import read_events
 from trainer.faults.settings import FaultKind
 from trainer.settings import CheckpointMode, RecoveryLayer
@@ -46,18 +45,16 @@ def main(plan_file: Path, folder: Path) -> int:
     has_own_memory = own_shared_memory(libc)
     began = time.monotonic()
     reference = values["reference"]
+    if "refused" in values:
+        _write(folder, as_json(refused_by_settings(plan, values["refused"])), began)
+        return 0
     with Interrupts() as interrupts:
-        try:
-            run = render(plan)
-        except DeploymentError as error:
-            _write(folder, as_json(refused_by_settings(plan, str(error))), began)
-            return 0
-        ours = frozenset(_children())  # the renderer's Node, which ends with us
+        run = run_from(values["run"])
         (done,) = rehearse([run], folder, limits=LIMITS, fresh=True, interrupts=interrupts)
         if interrupts.count:
             return 130
     verdict = _verdict(plan, done, reference)
-    verdict["problems"] += what_is_left(ours, has_own_memory=has_own_memory)
+    verdict["problems"] += what_is_left(has_own_memory=has_own_memory)
     _write(folder, verdict, began)
     return 0
 
@@ -97,12 +94,12 @@ def own_shared_memory(libc: Any) -> bool:
     return done == 0
 
 
-def what_is_left(ours: frozenset[int], *, has_own_memory: bool) -> list[str]:
+def what_is_left(*, has_own_memory: bool) -> list[str]:
     """What the pods left behind: living descendants, and names in shared memory."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    found = [f"left running: {_command(pid)}" for pid in _children() if pid not in ours]
+    found = [f"left running: {_command(pid)}" for pid in _children()]
     if has_own_memory:
         found += [f"left in {SHARED_MEMORY}: {path.name}" for path in SHARED_MEMORY.iterdir()]
     return found

@@ -97,24 +97,6 @@ def draw_plan(seed: int, index: int) -> Plan:
     )
 
 
-def matrix_plans() -> tuple[Plan, ...]:
-    """Each cell alone on two nodes; every kind and every layer meets every way to save."""
-    kinds, layers = list(FaultKind), list(RecoveryLayer)
-    return tuple(
-        Plan(
-            name=f"m-{cell.layer.value}-{cell.kind.value}".replace("_", "-"),
-            layer=cell.layer,
-            mode=SAVING_MODES[(kinds.index(cell.kind) + layers.index(cell.layer)) % 3],
-            num_nodes=2,
-            ranks_per_node=1,
-            exit_code=0,
-            # Not just after a save: there is something to do again.
-            faults=(PlannedFault(cell.kind, step=41, rank=1),),
-        )
-        for cell in ALL_CELLS
-    )
-
-
 def _steps(generator: random.Random, count: int) -> list[int]:
     """So many steps in ascending order, well apart."""
     room = len(FIRST_STEPS) - (count - 1) * STEPS_APART

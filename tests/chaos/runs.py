@@ -6,14 +6,18 @@ the shortest that hold on a computer of two cores on which two plans run.
 """
 
 import copy
+import hashlib
 import importlib.metadata
+import json
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
 from deployment import Deployment, DeploymentError
-from tests.chaos.plans import INTERVAL_STEPS, MAX_STEPS, Plan
+from tests.chaos.plans import INTERVAL_STEPS, MAX_STEPS, SHAPES, Plan
 from trainer.settings import CheckpointMode, RecoveryLayer
 from workloads.rehearse import RunToRehearse
 from workloads.synth import render_run
@@ -33,18 +37,24 @@ TRAINER: dict[str, Any] = {
         "drain_seconds": 10,
     },
 }
+NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 SLOW = {"faults.slow_seconds": 0.1, "faults.slow_steps": 10}
 
 
-def deployment_for(plan: Plan, **changes: Any) -> Deployment:
+def deployment_for(
+    plan: Plan, changes: Mapping[str, Any] = NO_CHANGES, *, nvrx: str | None = None
+) -> Deployment:
     """``deployments/rehearsal.yaml`` with the plan as its only run; ``changes`` win.
+
+    ``nvrx`` is the version that the Job is for; None for the one installed here.
 
     Raises:
         DeploymentError: the settings refuse the plan.
     """
     text = (REPOSITORY / "deployments/rehearsal.yaml").read_text()
     values: dict[str, Any] = yaml.safe_load(text)
-    values["image"]["nvrx_version"] = importlib.metadata.version("nvidia-resiliency-ext")
+    installed = importlib.metadata.version("nvidia-resiliency-ext")
+    values["image"]["nvrx_version"] = nvrx or installed
     values["trainer"] = copy.deepcopy(TRAINER)
     values["trainer"]["checkpoint"] = {"interval_steps": INTERVAL_STEPS}
     change = {
@@ -63,13 +73,15 @@ def deployment_for(plan: Plan, **changes: Any) -> Deployment:
         raise DeploymentError(str(error)) from error
 
 
-def render(plan: Plan, **changes: Any) -> RunToRehearse:
+def render(
+    plan: Plan, changes: Mapping[str, Any] = NO_CHANGES, *, nvrx: str | None = None
+) -> RunToRehearse:
     """The run of ``plan``, ready to rehearse.
 
     Raises:
         DeploymentError: the settings refuse the plan.
     """
-    deployment = deployment_for(plan, **changes)
+    deployment = deployment_for(plan, changes, nvrx=nvrx)
     settings = deployment.trainer_settings(plan.name)
     documents = copy.deepcopy(render_run(deployment, plan.name))
     for document in documents:
@@ -82,6 +94,10 @@ def render(plan: Plan, **changes: Any) -> RunToRehearse:
         run_directory=PurePosixPath(settings.run_directory),
         max_steps=settings.max_steps,
     )
+
+
+def digest_of(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def with_workers(command: list[str], ranks_per_node: int) -> list[str]:
@@ -106,3 +122,8 @@ def unfaulted(world_size: int) -> Plan:
         exit_code=0,
         faults=(),
     )
+
+
+def unfaulted_plans() -> tuple[Plan, ...]:
+    """Those that all drawn plans are compared with."""
+    return tuple(unfaulted(world_size) for world_size in sorted({n * m for n, m in SHAPES}))

@@ -1,8 +1,10 @@
-"""What the chaos runs came to, as text: the histogram, the matrix, one line for each plan."""
+"""What the chaos runs came to, as text: the histogram, a row a cell, one line for each plan."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median
 
-from tests.chaos.cells import Cell, expected, is_claimed
+from tests.chaos.cells import ALL_CELLS, Cell, expected, is_claimed
 from tests.chaos.records import Record, histogram, refused
 from trainer.faults.settings import FaultKind
 from trainer.settings import RecoveryLayer
@@ -43,39 +45,40 @@ def histogram_text(records: Sequence[Record]) -> str:
     return "\n".join("".join(f"{word:<20}" for word in row).rstrip() for row in rows)
 
 
-def matrix_markdown(records: Sequence[Record]) -> str:
-    """A row for each cell that was run: what was claimed, what was seen, how long it took."""
-    head = ["kind", "layer", "saves", "claim", "caught by", *SECONDS, "result"]
+def cells_markdown(records: Sequence[Record]) -> str:
+    """A row for each cell: what was claimed, who caught it, and the median seconds of each part.
+
+    Plans that went wrong are left out; a part's seconds are from the fault on.
+    """
+    head = ["kind", "layer", "claim", "faults", "caught by", "saves", *SECONDS]
     lines = [_row(head), _row(["---"] * len(head))]
-    for record in records:
-        cell = Cell(FaultKind(record["kinds"][0]), RecoveryLayer(record["layer"]))
-        suffered = record["suffered"][0] if record["suffered"] else {}
-        seconds = suffered.get("seconds", {})
-        times = [
-            f"{sum(seconds.get(bin_, 0.0) for bin_ in _BINS[name]):.1f}" if seconds else "-"
-            for name in SECONDS
+    good = [record for record in records if not record["problems"]]
+    ended = refused(records)
+    for cell in ALL_CELLS:
+        suffered = [
+            (record["mode"], each)
+            for record in good
+            if record["layer"] == cell.layer.value and record["outcome"] != "refused"
+            for each in record["suffered"]
+            if each["kind"] == cell.kind.value
         ]
-        caught = suffered.get("caught_by") or "-"
-        lines.append(
-            _row(
-                [
-                    cell.kind.value,
-                    cell.layer.value,
-                    record["mode"],
-                    str(expected(cell)),
-                    caught + (" (further out)" if suffered.get("further_out") else ""),
-                    *times,
-                    _result(record),
-                ]
-            )
-        )
+        caught = Counter(each["caught_by"] for _, each in suffered if each["caught_by"])
+        row = [cell.kind.value, cell.layer.value, str(expected(cell))]
+        row.append(str(len(suffered)) if is_claimed(cell) else f"({ended[cell]})")
+        row.append(", ".join(f"{who} {count}" for who, count in caught.most_common()) or "-")
+        row.append(", ".join(sorted({mode for mode, _ in suffered})) or "-")
+        lines.append(_row(row + _medians([each["seconds"] for _, each in suffered])))
     return "\n".join(lines) + "\n"
 
 
-def _result(record: Record) -> str:
-    if record["problems"]:
-        return "DIFFERENT: " + "; ".join(record["problems"])
-    return "refused" if record["outcome"] == "refused" else "equal"
+def _medians(seconds: Sequence[Mapping[str, float]]) -> list[str]:
+    measured = [each for each in seconds if each]
+    if not measured:
+        return ["-"] * len(SECONDS)
+    return [
+        f"{median(sum(each.get(bin_, 0.0) for bin_ in _BINS[name]) for each in measured):.1f}"
+        for name in SECONDS
+    ]
 
 
 def _row(words: Sequence[str]) -> str:

@@ -10,31 +10,43 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.driver import Driver
-from tests.chaos.plans import matrix_plans
+from tests.chaos.orders import Orders
+from tests.chaos.plans import Plan, PlannedFault
 from tests.chaos.records import Record, Records
 from trainer.events import read_events
+from trainer.faults.settings import FaultKind
+from trainer.settings import CheckpointMode, RecoveryLayer
 from workloads.rehearsal.interrupts import Interrupts
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.timeout(300)]
 
-(PLAN,) = (plan for plan in matrix_plans() if plan.name == "m-in-process-exception")
+PLAN = Plan(
+    name="alone",
+    layer=RecoveryLayer.IN_PROCESS,
+    mode=CheckpointMode.ASYNC,
+    num_nodes=2,
+    ranks_per_node=1,
+    exit_code=0,
+    faults=(PlannedFault(FaultKind.EXCEPTION, step=41, rank=1),),
+)
 
 
 def test_an_exception_in_process_is_exact_and_leaves_nothing(tmp_path: Path) -> None:
     told: list[Record] = []
     with Interrupts() as interrupts:
-        Driver(tmp_path, interrupts).run([PLAN], Records(tmp_path / "plans", "x"), told.append)
+        driver = Driver(tmp_path, interrupts, Orders(tmp_path / "orders"))
+        driver.run([PLAN], Records(tmp_path / "plans", "x"), told.append)
     (record,) = told
     assert record["problems"] == []
     assert [each["kind"] for each in record["suffered"]] == ["exception"]
     assert not (tmp_path / "runs" / PLAN.name).exists()
 
 
-STOPPED = f"""
+STOPPED = """
 import sys
 from pathlib import Path
 from tests.chaos.__main__ import main
-sys.exit(main(["--replay", {PLAN.name!r}], out=Path(sys.argv[1])))
+sys.exit(main(["--replay", "1:0"], out=Path(sys.argv[1])))
 """
 
 

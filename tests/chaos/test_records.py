@@ -10,7 +10,7 @@ from tests.chaos.cells import ALL_CELLS, Cell, is_claimed
 from tests.chaos.driver import Stopped
 from tests.chaos.plans import Plan, draw_plan
 from tests.chaos.records import Record, Records, empty_cells, failures, histogram, refused
-from tests.chaos.tables import histogram_text, matrix_markdown
+from tests.chaos.tables import cells_markdown, histogram_text
 from trainer.faults.settings import FaultKind
 from trainer.settings import RecoveryLayer
 
@@ -69,18 +69,24 @@ def test_the_histogram_sets_refusals_apart() -> None:
     assert rows["exit"] == ["(1)", "0", "0", "0", "0"]
 
 
-def test_the_matrix_says_who_caught_it_and_how_long_it_took() -> None:
-    (row,) = matrix_markdown([record()]).splitlines()[2:]
+def test_a_row_says_who_caught_a_kind_and_the_median_of_how_long_it_took() -> None:
+    slower = {"kind": "node", "caught_by": "pod", "further_out": False, "seconds": {"detect": 4}}
+    wrong = record("s1-3", problems=["digests differ"])
+    records = [record(), record("s1-1", mode="async", suffered=[slower] * 2), wrong]
+    (row,) = [r for r in cells_markdown(records).splitlines() if r.startswith("| node | in_job")]
     assert row == (
-        "| node | in_job | sync | caught by pod | pod | 2.0 | 0.0 | 0.0 | 0.0 | 0.0 | equal |"
+        "| node | in_job | caught by in_job | 3 | pod 3 | async, sync | 4.0 | 0.0 | 0.0 | 0.0 | 0.0 |"
     )
+
+
+def test_a_refusal_has_a_row_in_brackets() -> None:
+    records = [record(layer="none", kinds=["exit"], outcome="refused", suffered=[])]
+    assert "| exit | none | refused by the settings | (1) | - | - |" in cells_markdown(records)
 
 
 def test_a_replay_command_names_the_same_plan() -> None:
     *_, name = chaos.replay_command("s12-34").split()
     assert chaos.plan_called(name) == draw_plan(12, 34)
-    *_, name = chaos.replay_command("m-in-job-hang-gil").split()
-    assert chaos.plan_called(name).name == "m-in-job-hang-gil"
 
 
 def test_an_unknown_plan_is_refused() -> None:

@@ -96,7 +96,7 @@ def soak(plan: Plan, out: Path, interrupts: Interrupts) -> tuple[str, list[Sampl
     num_restarts = len(plan.faults)
     run = render(
         plan,
-        **{
+        {
             "max_steps": (num_restarts + 2) * STEPS_APART,
             "checkpoint.interval_steps": STEPS_APART,
             "recovery.max_restarts": 2 * num_restarts,
