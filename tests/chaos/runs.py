@@ -20,7 +20,6 @@ from deployment import Deployment, DeploymentError
 from tests.chaos.plans import INTERVAL_STEPS, MAX_STEPS, SHAPES, Plan
 from trainer.settings import CheckpointMode, RecoveryLayer
 from workloads.rehearse import RunToRehearse
-from workloads.synth import render_run
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -81,6 +80,9 @@ def render(
     Raises:
         DeploymentError: the settings refuse the plan.
     """
+    # Imported late: it starts Node, which a computer that is given rendered Jobs need not have.
+    from workloads.synth import render_run
+
     deployment = deployment_for(plan, changes, nvrx=nvrx)
     settings = deployment.trainer_settings(plan.name)
     documents = copy.deepcopy(render_run(deployment, plan.name))

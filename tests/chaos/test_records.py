@@ -75,7 +75,8 @@ def test_a_row_says_who_caught_a_kind_and_the_median_of_how_long_it_took() -> No
     records = [record(), record("s1-1", mode="async", suffered=[slower] * 2), wrong]
     (row,) = [r for r in cells_markdown(records).splitlines() if r.startswith("| node | in_job")]
     assert row == (
-        "| node | in_job | caught by in_job | 3 | pod 3 | async, sync | 4.0 | 0.0 | 0.0 | 0.0 | 0.0 |"
+        "| node | in_job | caught by in_job | 3 | pod 3 | async, sync | 4.0 |"
+        " 0.0 | 0.0 | 0.0 | 0.0 |"
     )
 
 
