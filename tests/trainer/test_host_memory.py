@@ -1,7 +1,11 @@
 """Memory made ready ahead: touched and as it was, by a thread that ends with its attempt."""
 
+import errno
 import gc
 import os
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +24,19 @@ from trainer.settings import TrainerSettings
 
 CPU = torch.device("cpu")
 SIZE = 256 << 20
+ROOT = Path(__file__).parents[2]
+
+WRITER = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from trainer.checkpoint.host_memory import HostMemory
+memory = HostMemory(1 << 20, torch.device("cpu"), file=Path(sys.argv[1]))
+memory.get_ready()
+memory.wait(60)
+memory.values[5] = 7
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture
@@ -75,6 +92,62 @@ def test_a_kernel_that_cannot_touch_it_ahead_leaves_it_as_good(
     memory.wait(60)
     memory.values.fill_(1)
     assert resident_bytes(memory) == SIZE
+
+
+@pytest.fixture
+def file() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder) / "memory"
+
+
+def test_a_file_outlives_the_process_that_wrote_it(file: Path) -> None:
+    subprocess.run([sys.executable, "-c", WRITER, str(file)], cwd=ROOT, check=False)
+    memory = HostMemory(1 << 20, CPU, file=file)
+    assert memory.path == str(file)
+    assert memory.values.nonzero().tolist() == [[5]]
+
+
+def test_a_file_of_another_size_is_replaced_and_who_maps_it_keeps_it(file: Path) -> None:
+    old = HostMemory(1 << 20, CPU, file=file)
+    old.values.fill_(1)
+    new = HostMemory(2 << 20, CPU, file=file)
+    assert file.stat().st_size == 2 << 20
+    assert new.values.count_nonzero() == 0
+    assert old.values.sum() == 1 << 20
+
+
+def test_a_file_is_reserved_before_anybody_may_write_into_it(file: Path) -> None:
+    memory = HostMemory(SIZE, CPU, file=file)
+    assert (memory.is_reserved, resident_bytes(memory)) == (False, 0)
+    memory.get_ready()
+    memory.wait(60)
+    assert (memory.is_reserved, memory.failure) == (True, "")
+    assert resident_bytes(memory) == SIZE
+
+
+def test_reserving_a_file_that_holds_something_leaves_that_alone(file: Path) -> None:
+    file.write_bytes(b"\x07" * (1 << 20))
+    memory = HostMemory(1 << 20, CPU, file=file)
+    memory.get_ready()
+    memory.wait(60)
+    assert memory.is_reserved
+    assert memory.values.eq(7).all()
+
+
+def test_a_file_that_finds_no_room_says_so_and_is_not_reserved(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    memory = HostMemory(SIZE, CPU, file=file)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", is_full)
+        memory.get_ready()
+        memory.wait(60)
+    assert not memory.is_reserved
+    assert memory.failure == f"{file}: No space left on device"
+    assert resident_bytes(memory) == 0
 
 
 def test_the_memory_of_an_attempt_is_the_next_ones_if_it_is_enough() -> None:

@@ -4,8 +4,10 @@ The first touch of fresh pages, and copies from a GPU into memory that is not pi
 a first save seconds. So a thread touches and pins the memory while training begins. That
 changes no content: who does not wait for it is only slower.
 
-The memory has no name in any file system: it is gone when the last process that maps
-it is, however those die, and with this object.
+Without a file of its own it has no name in any file system: it is gone when the last process
+that maps it is, however those die, and with this object. In a file it outlives them all, until
+whoever owns the folder removes it. A page that a full tmpfs cannot supply kills who touches it,
+so all pages of a file are made, by a call that fails instead, before it ``is_reserved``.
 """
 
 import ctypes
@@ -14,6 +16,8 @@ import mmap
 import os
 import threading
 import weakref
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
@@ -32,14 +36,25 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class HostMemory:
-    """``size_bytes`` of zeros, for copies from ``device``."""
+    """``size_bytes``, of zeros unless a file held others, for copies from ``device``."""
 
-    def __init__(self, size_bytes: int, device: torch.device) -> None:
+    def __init__(self, size_bytes: int, device: torch.device, *, file: Path | None = None) -> None:
+        """Make it, or map ``file`` as it is if that has this size; another is replaced.
+
+        Raises:
+            OSError: the file cannot be made or mapped.
+        """
         self.size_bytes = size_bytes
         self.device = device
-        descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, size_bytes)
-        self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        self.failure = ""
+        """Why a file could not be reserved: its file system is full, say."""
+
+        self.is_reserved = file is None
+        """Whether every page of the file is there; before, nobody may write into it."""
+
+        descriptor = _anonymous(size_bytes) if file is None else _opened(file, size_bytes)
+        self._descriptor = descriptor
+        self.path = str(file) if file else f"/proc/{os.getpid()}/fd/{descriptor}"
         self.mapping = mmap.mmap(descriptor, size_bytes)
         self.values = torch.frombuffer(self.mapping, dtype=torch.uint8)
         self._pinned: list[int] = []
@@ -71,6 +86,10 @@ class HostMemory:
         self.wait(_STOP_SECONDS)
 
     def _work(self) -> None:
+        if not self.is_reserved:
+            self._reserve()
+        if not self.is_reserved:
+            return
         start = self.values.data_ptr()
         while self._touched_bytes < self.size_bytes and not self._stop.is_set():
             piece = min(_PIECE_BYTES, self.size_bytes - self._touched_bytes)
@@ -80,12 +99,43 @@ class HostMemory:
         if self.device.type == "cuda" and not self._pinned and not self._stop.is_set():
             self._pin(start)
 
+    def _reserve(self) -> None:
+        offset = 0
+        while offset < self.size_bytes and not self._stop.is_set():
+            piece = min(_PIECE_BYTES, self.size_bytes - offset)
+            try:
+                os.posix_fallocate(self._descriptor, offset, piece)
+            except OSError as error:
+                self.failure = f"{self.path}: {error.strerror}"
+                return
+            offset += piece
+        self.is_reserved = offset == self.size_bytes
+
     def _pin(self, start: int) -> None:
         torch.cuda.set_device(self.device)  # of this thread; another one's context costs memory
         if code := int(torch.cuda.cudart().cudaHostRegister(start, self.size_bytes, 0)):
             logger.warning("Memory for saves could not be pinned (CUDA error %d)", code)
         else:
             self._pinned.append(start)
+
+
+def _anonymous(size_bytes: int) -> int:
+    descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC)
+    os.ftruncate(descriptor, size_bytes)
+    return descriptor
+
+
+def _opened(file: Path, size_bytes: int) -> int:
+    with suppress(FileNotFoundError):
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+        if os.fstat(descriptor).st_size == size_bytes:
+            return descriptor
+        os.close(descriptor)
+        # Not cut to size: whoever still maps it would be killed at its next touch.
+        file.unlink()
+    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o600)
+    os.ftruncate(descriptor, size_bytes)
+    return descriptor
 
 
 def _let_go(descriptor: int, pinned: list[int], _mapping: mmap.mmap) -> None:
