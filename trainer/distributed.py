@@ -37,6 +37,18 @@ class Votes:
     failed: float = 0.0
     """1 from a rank whose part of a save cannot become durable."""
 
+    snapshot_ready: float = 0.0
+    """1 from a rank that can copy its state into memory."""
+
+    snapshot_whole: float = 0.0
+    """1 from a rank that has just finished such a copy."""
+
+    seconds: float = 0.0
+    """That the step took, until this vote."""
+
+    copy_seconds: float = 0.0
+    """That the copy took which this rank has just finished."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

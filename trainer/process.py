@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from trainer.checkpoint.background import BackgroundWorker
 from trainer.events import EventLog
 from trainer.settings import TrainerSettings
+from trainer.snapshots.snapshots import Snapshots
 from trainer.stopping import StopSignal
 from trainer.timeouts import Timeouts
 from trainer.watchdog import Watchdog
@@ -19,4 +20,5 @@ class Process:
     events: EventLog
     worker: BackgroundWorker
     watchdog: Watchdog
+    snapshots: Snapshots
     stop: StopSignal

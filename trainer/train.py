@@ -77,12 +77,14 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
     from trainer.loop import run_attempt
     from trainer.process import Process
     from trainer.recovery.layer import layer_for
+    from trainer.snapshots.snapshots import Snapshots
     from trainer.stopping import StopSignal
     from trainer.timeouts import derive_timeouts
     from trainer.watchdog import Watchdog
 
     timeouts = derive_timeouts(settings.timeouts, device=settings.device)
-    layer = layer_for(settings, timeouts)
+    snapshots = Snapshots(settings)
+    layer = layer_for(settings, timeouts, before_abort=snapshots.gate.close)
     flight_recorder.switch_on()
     watchdog = Watchdog(
         settings.run_directory,
@@ -97,6 +99,7 @@ def _train(settings: TrainerSettings, events: EventLog) -> NoReturn:
         events=events,
         worker=BackgroundWorker(),
         watchdog=watchdog,
+        snapshots=snapshots,
         stop=StopSignal(watchdog, drain_seconds=timeouts.drain_seconds),
     )
     try:

@@ -20,13 +20,14 @@ import torch.distributed as dist
 from trainer.checkpoint import layout
 from trainer.checkpoint.commits import Commits
 from trainer.checkpoint.fingerprint import fingerprint, schedule_change
-from trainer.checkpoint.layout import CommitRecord
+from trainer.checkpoint.layout import Checkpoint, CommitRecord
 from trainer.checkpoint.restore import Restorer
 from trainer.checkpoint.room import POLL_SECONDS, Room
 from trainer.checkpoint.writer import Progress, ShardWriter
 from trainer.distributed import Job, Votes
 from trainer.events import EventLog
 from trainer.settings import CheckpointMode, TrainerSettings
+from trainer.snapshots.offers import Durable, durable_of
 from trainer.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,13 @@ class Checkpointer:
             report_progress=report_progress,
             drained_by=drained_by,
         )
+        self._restorer = Restorer(
+            job=job,
+            root=self._root,
+            run=self._run,
+            fingerprint=self._fingerprint,
+            resume_step=settings.checkpoint.resume_step,
+        )
         self._saving: Path | None = None
         self._step = 0
         self._begun_at = 0.0
@@ -92,23 +100,28 @@ class Checkpointer:
             NothingToRestore: none that exists can be used, or not the one asked for.
             OSError: on every rank; the storage fails to answer.
         """
-        restorer = Restorer(
-            job=self._job,
-            root=self._root,
-            run=self._run,
-            fingerprint=self._fingerprint,
-            resume_step=self._settings.checkpoint.resume_step,
-        )
-        restored = restorer.restore(self._state.tensors())
+        restored = self._restorer.restore(self._state.tensors())
         if restored is None:
             return 0
-        self._commits.restored, record = restored.path, restored.record
-        if record.run == self._run:
-            self.committed_step = record.step
+        self._goes_on_from(restored)
+        record = restored.record
         change = schedule_change(self._settings, step=record.step, max_steps=record.max_steps)
         if change and self._job.rank == 0:
             logger.warning("%s", change)
         return record.step
+
+    def durable(self) -> Durable:
+        """What the checkpoints say before memory is asked, the same on every rank. Collective.
+
+        Raises:
+            OSError: on every rank; the storage fails to answer.
+        """
+        found = self._restorer.found()
+        newest = next((each for each in found if each.record.run == self._run), None)
+        if newest:  # kept, whatever this attempt goes on from
+            self._goes_on_from(newest)
+        resume_step = self._job.from_rank_zero(self._settings.checkpoint.resume_step)
+        return durable_of(found, run=self._run, resume_step=resume_step)
 
     def save(self, step: int) -> float:
         """Begin a save of the state after ``step``; return the seconds that training waited."""
@@ -185,6 +198,11 @@ class Checkpointer:
         """The attempt ends, however: nothing of it goes on in this process. Not collective."""
         self._deletions.close()
         self._writer.close()
+
+    def _goes_on_from(self, checkpoint: Checkpoint) -> None:
+        self._commits.restored, record = checkpoint.path, checkpoint.record
+        if record.run == self._run:
+            self.committed_step = record.step
 
     def _begin(self, folder: Path) -> str:
         """Why this rank's part failed before it began, or nothing."""

@@ -62,6 +62,14 @@ class Restorer:
         agreed = replace(self, run=run, fingerprint=fingerprint, resume_step=resume_step)
         return agreed._restore(tensors)
 
+    def found(self) -> list[Checkpoint]:
+        """Those that exist, newest first, whatever is in their files. Collective.
+
+        Raises:
+            OSError: on every rank; the storage fails to answer.
+        """
+        return self._found()[0]
+
     def _restore(self, tensors: dict[str, Tensor]) -> Checkpoint | None:
         found, passed_over = self._found()
         for each in passed_over:

@@ -1,0 +1,257 @@
+"""A rank's snapshots: taken beside its steps, and gone on from after a failure.
+
+In a step the loop calls ``start`` before the forward pass, ``fence`` before it waits for the
+GPU, ``finish`` before the update, and after the agreement ``agreed``. So the copy of a state
+runs beside the step after it, is known to be complete before that step changes anything, and
+is known to all ranks before the copy before it may be overwritten.
+
+Outlives attempts within its process. Every rank calls each method at the same point, but
+``close``. Not covered: memory of a rank that has moved to another node, which stays there
+until the pod ends.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer.distributed import Job, Votes
+from trainer.settings import TrainerSettings
+from trainer.snapshots.buffer import SnapshotBuffer, needed_bytes
+from trainer.snapshots.cadence import Cadence
+from trainer.snapshots.copier import Copier, copier_for
+from trainer.snapshots.doubts import DoubtfulState, Probe, strike
+from trainer.snapshots.folder import VARIABLE
+from trainer.snapshots.gate import Gate
+from trainer.snapshots.header import IDENTITY_BYTES, SnapshotKey
+from trainer.snapshots.live import Live
+from trainer.snapshots.offers import Durable
+from trainer.snapshots.pool import Pool
+from trainer.snapshots.restore import MemoryRestorer, Restored
+from trainer.snapshots.sizes import BufferPlan, plan_buffers, room_in
+from trainer.snapshots.sources import NodeFiles
+from trainer.state import TrainState, local_shard
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    job: Job
+    state: TrainState
+    number: int
+    identity: bytes
+    tensors: tuple[Tensor, ...]
+    """Local ones, in the order of the state."""
+
+    copier: Copier
+    probe: Probe | None = None
+    newest: int | None = None
+    """The step of the newest copy that was begun."""
+
+    is_ready: bool = False
+    """Whether all ranks can take one."""
+
+    filled: SnapshotBuffer | None = None
+
+
+class Snapshots:
+    def __init__(self, settings: TrainerSettings) -> None:
+        self.gate = Gate()
+        self._settings = settings
+        self._folder = _folder(settings)
+        self._live = Live()
+        self._buffers: list[SnapshotBuffer] = []
+        self._pool: Pool | None = None
+        self._cadence = Cadence(
+            budget=settings.snapshots.budget, fixed_interval=settings.snapshots.interval_steps
+        )
+        self._attempt: _Attempt | None = None
+
+    def begin(self, job: Job, state: TrainState, *, attempt: int, fingerprint: Any) -> None:
+        """An attempt begins; nothing of the one before it can run any more."""
+        self.gate.open()
+        self._attempt = _Attempt(
+            job=job,
+            state=state,
+            number=attempt,
+            identity=_identity(self._settings, job, state, fingerprint),
+            tensors=tuple(local_shard(tensor).detach() for tensor in state.tensors().values()),
+            copier=copier_for(state.model, job.device),
+        )
+
+    def restore(self, durable: Durable) -> Restored | None:
+        """Fill the state from memory; None where the durable tier is newer, or nothing is there.
+
+        Raises:
+            DoubtfulState: as ``MemoryRestorer.restore`` does.
+        """
+        this = self._this
+        restorer = MemoryRestorer(
+            job=this.job,
+            node=f"{socket.gethostname()}:{self._folder}",
+            folder=self._folder,
+            identity=this.identity,
+            live=self._live,
+            files=NodeFiles({buffer.path: buffer for buffer in self._buffers}),
+        )
+        restored = restorer.restore(this.tensors, durable)
+        this.probe = restored.probe if restored else None
+        self._open_buffers(restored.buffer if restored else None)
+        return restored
+
+    def start(self) -> None:
+        """Begin to copy the state as it is now, if that is due."""
+        this, pool = self._this, self._pool
+        step = this.state.step
+        assert step is not None
+        if pool is None or not this.is_ready or not self._is_due(step):
+            return
+        this.newest = step
+        index = pool.begin()
+        if index is None:
+            return
+        buffer = this.filled = self._buffers[index]
+        key = SnapshotKey(this.job.rank, this.number, step, this.job.world_size, this.identity)
+        buffer.begin(key)
+        this.copier.start(this.tensors, buffer.tensors)
+
+    def fence(self) -> None:
+        """The host's next wait for the GPU includes the copy.
+
+        Raises:
+            OSError: it failed.
+        """
+        if self._this.filled is not None:
+            self._this.copier.fence()
+
+    def finish(self, loss: float) -> None:
+        """After that wait: the snapshot is whole on this rank. ``loss`` is its own of this step.
+
+        Raises:
+            DoubtfulState: it is not the loss that this step had before.
+        """
+        this = self._this
+        self._check(loss)
+        if this.filled is not None:
+            assert self._pool is not None
+            this.filled.finish(loss)
+            self._pool.finish()
+
+    def votes(self) -> tuple[float, float]:
+        """For ``Votes``: whether this rank can take snapshots, and whether it has finished one."""
+        is_ready = self._pool is not None and all(buffer.is_ready for buffer in self._buffers)
+        return float(is_ready), float(self._this.filled is not None)
+
+    def agreed(self, votes: Votes, *, seconds: float) -> None:
+        """The step's agreement is there; the step took this rank so many seconds."""
+        this = self._this
+        this.is_ready = votes.snapshot_ready == this.job.world_size
+        if this.filled is not None:
+            this.filled = None
+            if votes.snapshot_whole == this.job.world_size:
+                assert self._pool is not None
+                self._pool.agree()
+
+    def close(self) -> None:
+        """The attempt ends, however: no copy goes on, and what the state holds is kept."""
+        this, self._attempt = self._attempt, None
+        if this is None:
+            return
+        this.copier.close()
+        for buffer in self._buffers:
+            buffer.stop()
+        self._live.keep(
+            this.tensors,
+            coordinate=this.job.rank,
+            attempt=this.number,
+            step=this.state.step,
+            identity=this.identity,
+        )
+
+    @property
+    def _this(self) -> _Attempt:
+        assert self._attempt is not None
+        return self._attempt
+
+    def _is_due(self, step: int) -> bool:
+        newest = self._this.newest
+        return newest is None or step - newest >= self._cadence.interval
+
+    def _check(self, loss: float) -> None:
+        this = self._this
+        probe, this.probe = this.probe, None
+        if probe is None:
+            return
+        try:
+            probe.check(loss)
+        except DoubtfulState:
+            this.state.step = None  # nobody goes on from it
+            if self._folder is not None:
+                strike(self._folder, probe.attempt, probe.step)
+            raise
+
+    def _open_buffers(self, agreed: str | None) -> None:
+        """Make them ready in the background; ``agreed`` is the one that all ranks still need."""
+        num_buffers = self._planned_buffers()
+        if not self._buffers:
+            self._buffers = self._opened(num_buffers)
+        names = [buffer.path.name for buffer in self._buffers]
+        index = names.index(agreed) if agreed in names else None
+        if self._pool is not None:
+            self._pool.restart(index)
+        elif self._buffers:
+            self._pool = Pool(len(self._buffers), index)
+        for buffer in self._buffers:
+            buffer.get_ready()
+
+    def _planned_buffers(self) -> int:
+        """How many every rank has room for. Collective."""
+        plan = BufferPlan(0, "")
+        if self._folder is not None:
+            plan = plan_buffers(
+                needed_bytes(self._this.tensors),
+                ranks_here=int(os.environ["LOCAL_WORLD_SIZE"]),
+                room=room_in(self._folder),
+            )
+        plans = self._this.job.from_every_rank(plan)
+        if reasons := [each.reason for each in plans if each.reason]:
+            logger.warning("%s", reasons[0])
+        return min(each.num_buffers for each in plans)
+
+    def _opened(self, num_buffers: int) -> list[SnapshotBuffer]:
+        this, folder = self._this, self._folder
+        if folder is None:
+            return []
+        name = f"rank-{this.job.rank}"
+        try:
+            return [
+                SnapshotBuffer.open(folder, f"{name}-{index}", this.tensors, this.job.device)
+                for index in range(num_buffers)
+            ]
+        except OSError as error:  # the others then take none either
+            logger.warning("No snapshots in memory: %s", error)
+            return []
+
+
+def _folder(settings: TrainerSettings) -> Path | None:
+    """Where PID 1 lets this pod's snapshots lie; None for a run that takes none."""
+    where = os.environ.get(VARIABLE)
+    return Path(where) if where and settings.snapshots.enabled else None
+
+
+def _identity(settings: TrainerSettings, job: Job, state: TrainState, fingerprint: Any) -> bytes:
+    """Differs wherever a state in memory must not be taken for this run's."""
+    layout = [
+        (name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in state.tensors().items()
+    ]
+    told = [settings.run_directory.absolute().name, job.world_size, fingerprint, layout]
+    text = json.dumps(told, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=IDENTITY_BYTES).digest()
