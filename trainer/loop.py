@@ -7,8 +7,6 @@ each joins, builds, restores the newest checkpoint and goes on from its step.
 import time
 from contextlib import closing
 
-from torch import Tensor
-
 from trainer.agreement import refuse_different_settings
 from trainer.checkpoint.checkpointer import Checkpointer
 from trainer.checkpoint.modes import writer_for
@@ -19,7 +17,7 @@ from trainer.errors import CannotTrain, LastSaveFailed, Repeats, usable
 from trainer.faults.injector import FaultInjector
 from trainer.health.node import refuse_unhealthy_node
 from trainer.model import build_model
-from trainer.optimization import Optimization, adamw, refuse_non_finite
+from trainer.optimization import Optimization, adamw, refuse_non_finite, wait_for_gpu
 from trainer.process import Process
 from trainer.recovery.budget import claim_within_budget
 from trainer.recovery.layer import Attempt
@@ -151,6 +149,7 @@ class _Run:
         if step == 0 and self._settings.model.weights:
             weights = self._settings.model.weights
             usable(lambda: load_weights(self._model, weights))
+        self._state.step = step
         self._events.step = step
         self._events.record(
             "restored",
@@ -166,8 +165,10 @@ class _Run:
         ids, tokens = usable(lambda: self._batches.batch(step, job.rank, job.world_size))
         loss = self._optimization.backward(tokens)
         self._injector.fire_due(step)
-        gradient_norm = self._optimization.update(step)
-        agreed = self._agree(step, loss, gradient_norm)
+        share, gradient_norm = wait_for_gpu(loss, self._optimization.clip())
+        refuse_non_finite(step, gradient_norm=gradient_norm)
+        self._optimization.update(step)
+        agreed = self._agree(share)
         stall = self._look_after_saves(step, agreed)
         self._events.step = step
         seconds = time.monotonic() - started
@@ -206,18 +207,16 @@ class _Run:
         if blocks:
             self._job.expect_progress(timeouts)
 
-    def _agree(self, step: int, loss: Tensor, gradient_norm: Tensor) -> Votes:
+    def _agree(self, loss: float) -> Votes:
         saving = self._checkpointer.votes()
-        agreed = self._job.agree(
+        return self._job.agree(
             Votes(
-                loss=loss.item(),
+                loss=loss,
                 stop=float(self._process.stop.requested),
                 writing=saving.writing,
                 failed=saving.failed,
             )
         )
-        refuse_non_finite(step, loss=agreed.loss, gradient_norm=gradient_norm.item())
-        return agreed
 
     def _report_progress(self, within: float | None = None) -> None:
         """Progress was made; ``within`` where what comes next is no ordinary step."""

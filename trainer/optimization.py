@@ -4,9 +4,13 @@ The loss is the mean over all labels of the global batch, padding left out, so
 neither the number of ranks nor the size of a micro batch changes more of it than
 rounding. Gradients stay on the rank until its last micro batch and are then
 reduced once.
+
+The update comes last, and apart: the state may change only once the host has seen that the
+collectives of this step have ended on this rank, and that none of them was aborted.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +28,7 @@ from trainer.state import TrainState
 
 
 class NonFiniteStep(ArithmeticError):
-    """Loss or gradients of all ranks together are not numbers: every rank raises this alike."""
+    """Loss or gradients of some rank are not numbers: every rank raises this alike."""
 
 
 def adamw(model: nn.Module, settings: OptimizerSettings) -> AdamW:
@@ -39,14 +43,19 @@ def adamw(model: nn.Module, settings: OptimizerSettings) -> AdamW:
     )
 
 
+def _nobody_copies() -> None:
+    """The fence where no copy of the state is under way."""
+
+
 class Optimization:
-    """Every rank calls ``backward`` and then ``update``, once each a step."""
+    """Every rank calls ``backward``, ``clip`` and, after the wait, ``update``, once each a step."""
 
     def __init__(
         self, settings: TrainerSettings, *, job: Job, state: TrainState, end_of_text: int
     ) -> None:
         self._settings = settings
         self._job = job
+        self._state = state
         self._model: Any = state.model
         self._optimizer = state.optimizer
         self._end_of_text = end_of_text
@@ -70,20 +79,32 @@ class Optimization:
             self._model.set_requires_gradient_sync(is_last)
             self._model.set_is_last_backward(is_last)
             share = self._sum_of_losses(inputs, labels) / max(num_labels.get(), 1)
+            # 1, or nan for a loss that is no number: then no gradient is one either, on any
+            # rank, and their norm tells all ranks of it before the update.
+            doubt = 1 + 0 * share.detach()
             # FSDP takes the mean of the ranks' gradients, and the loss is a sum of their shares.
-            (share * self._job.world_size).backward()
+            (share * doubt * self._job.world_size).backward()
             shares.append(share.detach())
         return torch.stack(shares).sum()
 
-    def update(self, step: int) -> Tensor:
-        """Clip the gradients, change the parameters; the gradients' norm before, on every rank."""
+    def clip(self) -> Tensor:
+        """Clip the gradients; their norm before, the same on every rank. Collective."""
+        return clip_gradients(self._model, self._settings.optimizer.max_gradient_norm)
+
+    def update(self, step: int, *, fence: Callable[[], None] = _nobody_copies) -> None:
+        """Change the parameters by the clipped gradients: from here the state is that of ``step``.
+
+        ``fence`` returns once nothing reads the state of the step before any more, or makes
+        the optimizer's kernels wait for that. If it raises, that state is as it was.
+        """
         settings = self._settings
-        norm = clip_gradients(self._model, settings.optimizer.max_gradient_norm)
+        fence()
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(settings.optimizer, step=step, max_steps=settings.max_steps)
+        self._state.step = None
         self._optimizer.step()
+        self._state.step = step
         self._optimizer.zero_grad()
-        return norm
 
     def _sum_of_losses(self, inputs: Tensor, labels: Tensor) -> Tensor:
         device = self._job.device
@@ -109,15 +130,25 @@ def clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
     return norm
 
 
-def refuse_non_finite(step: int, *, loss: float, gradient_norm: float) -> None:
-    """Called with the sums over all ranks, before the step can be saved: it has no way back.
+def wait_for_gpu(loss: Tensor, gradient_norm: Tensor) -> tuple[float, float]:
+    """Both on the host, by the one wait of a step. Diagnosis knows it by its name.
+
+    They follow from every gradient: once they are here, the collectives of this step have
+    ended on this rank. Whether they were aborted, only the gate can tell.
+    """
+    seen_loss, seen_norm = torch.stack([loss, gradient_norm]).tolist()
+    return seen_loss, seen_norm
+
+
+def refuse_non_finite(step: int, *, gradient_norm: float) -> None:
+    """Called before the update, with the norm that ``clip`` returned on every rank.
 
     Raises:
-        NonFiniteStep: one of them is not a number, and so no parameter is any more.
+        NonFiniteStep: it is no number, or some rank's loss is none.
     """
-    if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+    if not math.isfinite(gradient_norm):
         raise NonFiniteStep(
-            f"step {step} has loss {loss} and gradient norm {gradient_norm}; "
+            f"step {step} has gradient norm {gradient_norm}, or a loss that is no number; "
             "lower optimizer.learning_rate or lengthen optimizer.warmup_steps"
         )
 

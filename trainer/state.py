@@ -29,6 +29,10 @@ class TrainState:
     def __init__(self, model: nn.Module, optimizer: AdamW) -> None:
         self.model = model
         self.optimizer = optimizer
+        self.step: int | None = None
+        """The step after which the tensors are; None while they change, and until they are
+        those of a step at all. On a GPU: once the kernels that were launched have run."""
+
         self._names = {parameter: name for name, parameter in model.named_parameters()}
         for parameter in self._names:
             if parameter.requires_grad:

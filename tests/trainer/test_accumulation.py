@@ -171,6 +171,35 @@ def test_a_rank_without_labels_takes_part_and_adds_nothing(crew: Crew, tmp_path:
     assert not any(map(any, gradient[1:]))
 
 
+def norm_with_impossible_label(job: Job, settings: TrainerSettings) -> tuple[bool, bool]:
+    """Rank 1 has a label of probability 0; whether its loss and the norm are numbers."""
+    model: Any = fully_shard(Table(), mesh=job.mesh)
+    with torch.no_grad():
+        if job.rank == 0:  # which holds the row
+            local_shard(model.rows.weight)[0, 2] = -math.inf
+    optimization = optimization_of(model, job, settings, 3)
+    tokens = torch.tensor([[0, 0, 0, 0], [0, 2, 2, 2]])
+    loss = optimization.backward(part_of(job, tokens))
+    return bool(loss.isfinite()), bool(optimization.clip().isfinite())
+
+
+def test_a_label_of_probability_zero_has_a_gradient_that_is_a_number() -> None:
+    logits = torch.tensor([[0.0, 0.0, -math.inf]], requires_grad=True)
+    loss = cross_entropy(logits, torch.tensor([2]))
+    loss.backward()
+    assert loss.item() == math.inf
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+@pytest.mark.distributed
+def test_a_loss_that_is_no_number_on_one_rank_leaves_no_rank_a_norm(
+    crew: Crew, tmp_path: Any
+) -> None:
+    results = crew.call(norm_with_impossible_label, settings_of(tmp_path, batch=2))
+    assert results == [(True, False), (False, False)]
+
+
 @pytest.mark.distributed
 def test_gradients_are_reduced_once_a_step(crew: Crew, tmp_path: Any) -> None:
     results = crew.call(step_of_table, settings_of(tmp_path, batch=3, micro=1), TOKENS)
@@ -237,7 +266,8 @@ def test_an_update_moves_by_the_rate_of_its_step(mesh: DeviceMesh, tmp_path: Any
     for parameter, gradient in ((model.two, 20.0), (model.one, -10.0)):
         parameter.grad = torch.full_like(parameter, gradient)
     # The square root of 400 + 400 + 100 is 30.
-    assert optimization.update(1).item() == pytest.approx(30)
+    assert optimization.clip().item() == pytest.approx(30)
+    optimization.update(1)
     # A quarter of 0.4, against the sign of the gradient: Adam's first step.
     assert local_shard(model.two).tolist() == [[pytest.approx(0.9)]] * 2
     assert local_shard(model.one).tolist() == [pytest.approx(1.1)]

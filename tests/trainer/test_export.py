@@ -48,6 +48,7 @@ def train_and_save(job: Job, settings: TrainerSettings, num_steps: int) -> Any:
     batches = Batches(corpus, settings.data)
     for step in range(1, num_steps + 1):
         steps.backward(batches.batch(step, job.rank, job.world_size)[1])
+        steps.clip()
         steps.update(step)
     with closing(EventLog(settings.run_directory, rank=job.rank)) as events:
         events.attempt = 1

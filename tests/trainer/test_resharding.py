@@ -169,6 +169,7 @@ def digest_of_run(job: Job, settings: TrainerSettings, *, first: int, last: int)
         assert checkpointer.restore() == first - 1
         for step in range(first, last + 1):
             optimization.backward(batches.batch(step, job.rank, job.world_size)[1])
+            optimization.clip()
             optimization.update(step)
         checkpointer.save(last)
         checkpointer.wait()

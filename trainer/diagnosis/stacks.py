@@ -17,8 +17,8 @@ _COLLECTIVE = re.compile(
 _WAITING = ("/torch/distributed/", "/torch/autograd/")
 """Where PyTorch waits for other ranks; for the GPU's part of it, too."""
 
-_WAITS_FOR_GPU = "_agree"
-"""The loop's function that reads the loss: there the host meets a GPU that waits for others."""
+_WAITS_FOR_GPU = "wait_for_gpu"
+"""Of trainer/optimization.py: there the host meets a GPU that waits for others."""
 
 
 @dataclass(frozen=True, slots=True)
