@@ -14,6 +14,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from trainer import exit_codes
@@ -23,6 +24,7 @@ from trainer.health import storage
 from trainer.launch_rules import Rules
 from trainer.launching import Launcher, say
 from trainer.settings import SettingsError, TrainerSettings
+from trainer.snapshots.folder import owned_memory
 from trainer.standby.pod import standing_by
 from trainer.timeouts import derive_timeouts
 
@@ -46,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     events.record("pod_started")
     command = launcher_arguments(arguments.launcher, index)
     with standing_by(settings.recovery.layer, command) as standby:
-        code = Launcher(command, rules_for(settings), spared=standby).run()
+        launcher = Launcher(command, rules_for(settings), spared=standby)
+        # Signals are caught from here on, so that none ends this process and leaves the folder.
+        with _memory_for(settings, index):
+            code = launcher.run()
     events.record("pod_stopped", exit_code=code)
     return code
 
@@ -96,6 +101,12 @@ def why_not_writable(directory: Path, *, make: bool = True) -> tuple[str, int] |
             f"{os.getuid()} own the folder?"
         ), exit_codes.CANNOT_WRITE if error.errno in _FINAL else exit_codes.ORDINARY_FAILURE
     return None
+
+
+def _memory_for(settings: TrainerSettings, index: int) -> AbstractContextManager[None]:
+    if not settings.snapshots.enabled:
+        return nullcontext()
+    return owned_memory(settings.run_directory, index)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -22,6 +22,7 @@ from trainer.fields import (
     Settings,
 )
 from trainer.refusals import explain
+from trainer.snapshots.settings import SnapshotSettings
 
 
 class ModelPreset(StrEnum):
@@ -143,6 +144,7 @@ class TrainerSettings(Settings):
     data: DataSettings
     optimizer: OptimizerSettings = OptimizerSettings()
     checkpoint: CheckpointSettings
+    snapshots: SnapshotSettings = SnapshotSettings()
     recovery: RecoverySettings = RecoverySettings()
     faults: FaultSettings = FaultSettings()
     timeouts: TimeoutSettings = TimeoutSettings()

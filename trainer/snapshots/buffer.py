@@ -42,9 +42,7 @@ class SnapshotBuffer:
         self._filled_with: SnapshotKey | None = None
 
     @classmethod
-    def open(
-        cls, folder: Path, name: str, tensors: Sequence[Tensor], device: torch.device
-    ) -> Self:
+    def open(cls, folder: Path, name: str, tensors: Sequence[Tensor], device: torch.device) -> Self:
         """The buffer of that name, as an earlier process left it or new.
 
         A file that is there and was made for tensors of other sizes is replaced.

@@ -1,0 +1,257 @@
+"""A pod's folder in shared memory is its own, and is gone with it however it ends."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trainer.snapshots import folder as module
+from trainer.snapshots.folder import VARIABLE, owned_memory, remove_abandoned
+
+ROOT = Path(__file__).parents[3]
+RUN = Path("/fsx/runs/llama")
+
+# Says where its folder and who its worker is, then lives on until its input ends.
+OWNER = """
+import os, subprocess, sys
+from pathlib import Path
+from trainer.snapshots.folder import owned_memory
+with owned_memory(Path("/fsx/runs/llama"), int(sys.argv[2]), within=Path(sys.argv[1])):
+    worker = subprocess.Popen(["cat"], stdout=subprocess.DEVNULL)
+    print(worker.pid, os.environ["STEADFAST_MEMORY"], flush=True)
+    input()
+"""
+
+# Makes and removes folders as fast as it can, and looks whether it keeps each meanwhile.
+STARTER = """
+import os, sys
+from pathlib import Path
+from trainer.snapshots.folder import owned_memory
+for _ in range(150):
+    with owned_memory(Path("/run"), 0, within=Path(sys.argv[1])):
+        Path(os.environ["STEADFAST_MEMORY"], "buffer").write_text("")
+"""
+
+# PID 1 is told to end at the very moment at which its folder has been made.
+TOLD_AT_ONCE = """
+import signal, sys, tempfile
+from trainer import entry
+make = tempfile.mkdtemp
+def make_and_tell(*arguments, **options):
+    made = make(*arguments, **options)
+    print(made, flush=True)
+    if "steadfast-memory" in made:
+        signal.raise_signal(signal.SIGTERM)
+    return made
+tempfile.mkdtemp = make_and_tell
+sys.exit(entry.main(sys.argv[1:]))
+"""
+
+
+@contextmanager
+def owner(within: Path, pod: int = 0) -> Iterator[tuple[subprocess.Popen[str], int, Path]]:
+    """A process that owns a folder, what becomes readable with its worker's end, the folder."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(within), str(pod)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        worker, folder = process.stdout.readline().split()
+        worker_end = os.pidfd_open(int(worker))
+        yield process, worker_end, Path(folder)
+        process.kill()
+        process.communicate()  # closes the worker's input, too
+        assert select.select([worker_end], [], [], 10)[0]
+        os.close(worker_end)
+
+
+def names(within: Path) -> list[str]:
+    return [path.name for path in within.iterdir()]
+
+
+def test_workers_find_a_folder_that_is_gone_afterwards_with_all_in_it(folder: Path) -> None:
+    with owned_memory(RUN, 3, within=folder):
+        own = Path(os.environ[VARIABLE])
+        assert own.parent == folder
+        assert own.name.startswith("steadfast-memory-llama-3-")
+        (own / "buffer").write_text("a snapshot")
+    assert VARIABLE not in os.environ
+    assert names(folder) == []
+
+
+def test_the_folder_goes_when_an_exception_ends_its_owner(folder: Path) -> None:
+    with pytest.raises(ZeroDivisionError), owned_memory(RUN, 0, within=folder):
+        raise ZeroDivisionError
+    assert names(folder) == []
+
+
+def test_no_worker_can_keep_a_folder_that_goes(folder: Path) -> None:
+    def make_files(own: Path) -> None:
+        try:
+            for number in range(20_000):
+                (own / str(number)).write_text("")
+                if number == 300:  # so many that more come while they are removed
+                    began.set()
+        except FileNotFoundError:
+            was_refused.set()
+
+    began, was_refused = threading.Event(), threading.Event()
+    with owned_memory(RUN, 0, within=folder):
+        worker = threading.Thread(target=make_files, args=(Path(os.environ[VARIABLE]),))
+        worker.start()
+        assert began.wait(10)
+    worker.join()
+    assert was_refused.is_set()
+    assert names(folder) == []
+
+
+def test_a_killed_owners_folder_goes_with_the_next_start_though_its_worker_lives(
+    folder: Path,
+) -> None:
+    with owner(folder) as (process, worker_end, abandoned):
+        process.kill()
+        process.wait()
+        (abandoned / "buffer").write_text("a snapshot")
+        assert not select.select([worker_end], [], [], 0)[0]
+        with owned_memory(RUN, 0, within=folder):
+            assert names(folder) == [Path(os.environ[VARIABLE]).name]
+            assert Path(os.environ[VARIABLE]) != abandoned
+
+
+def test_the_folder_of_a_living_owner_is_left_alone(folder: Path) -> None:
+    with owner(folder) as (_, _, living):
+        remove_abandoned(folder)
+        assert living.exists()
+
+
+def test_two_pods_of_one_run_do_not_meet(folder: Path) -> None:
+    with owner(folder, 0) as (_, _, first), owner(folder, 1) as (_, _, second):
+        assert first != second
+        assert sorted(names(folder)) == sorted([first.name, second.name])
+
+
+def test_a_pod_and_the_one_that_replaces_it_too_soon_do_not_meet(folder: Path) -> None:
+    with owner(folder, 0) as (_, _, first), owner(folder, 0) as (_, _, second):
+        assert first != second
+        assert first.exists()
+
+
+def test_pods_that_start_and_end_at_the_same_time_keep_their_folders(folder: Path) -> None:
+    command = [sys.executable, "-c", STARTER, str(folder)]
+    pods = [
+        subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    assert [pod.communicate()[1] for pod in pods] == [""] * 4
+    assert names(folder) == []
+
+
+def test_what_others_keep_in_shared_memory_is_left_alone(folder: Path) -> None:
+    (folder / "sem.mp-1").write_text("")
+    (folder / "steadfast-other").mkdir()
+    (folder / "steadfast-memory-file").write_text("no folder")
+    remove_abandoned(folder)
+    assert len(names(folder)) == 3
+
+
+def test_without_shared_memory_the_pod_goes_on_without_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, "another's")
+    with owned_memory(RUN, 0, within=tmp_path / "none"):
+        assert VARIABLE not in os.environ
+    assert capsys.readouterr().err.startswith("steadfast: no snapshots in memory (")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    path = tmp_path / "settings.json"
+    values = {
+        "run_directory": str(tmp_path / "run"),
+        "device": "cpu",
+        "max_steps": 10,
+        "model": {"preset": "tiny"},
+        "data": {"sequence_length": 16, "global_batch_size": 4},
+        "checkpoint": {"interval_steps": 5},
+        "recovery": {"layer": "pod"},
+    }
+    path.write_text(json.dumps(values))
+    return path
+
+
+def entry(settings: Path, script: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "trainer.entry", "--settings", str(settings), "--"),
+        *("sh", "-c", script),
+    ]
+
+
+def folder_said(output: str) -> Path:
+    """The folder that a pod's worker was told, which is of the run and in /dev/shm."""
+    folder = Path(output.strip())
+    assert folder.parent == module.SHARED_MEMORY
+    assert folder.name.startswith("steadfast-memory-run-")
+    return folder
+
+
+def test_the_pods_workers_have_the_folder_while_it_lasts(settings: Path) -> None:
+    script = 'touch "$STEADFAST_MEMORY/buffer" && echo "$STEADFAST_MEMORY"; exit 3'
+    done = subprocess.run(
+        entry(settings, script), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (3, "")
+    assert not folder_said(done.stdout).exists()
+
+
+def test_a_pod_that_is_stopped_leaves_no_folder(settings: Path) -> None:
+    script = 'echo "$STEADFAST_MEMORY"; read never'
+    with subprocess.Popen(
+        entry(settings, script),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        folder = folder_said(process.stdout.readline())
+        assert folder.exists()
+        process.terminate()
+        assert process.wait(10) == 128 + signal.SIGTERM
+    assert not folder.exists()
+
+
+def test_a_pod_that_is_stopped_as_it_makes_the_folder_leaves_none(settings: Path) -> None:
+    _, _, _, *arguments = entry(settings, "exec sleep 60")
+    done = subprocess.run(
+        [sys.executable, "-c", TOLD_AT_ONCE, *arguments],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 128 + signal.SIGTERM
+    assert not folder_said(done.stdout).exists()
+
+
+def test_a_run_without_snapshots_has_no_folder(settings: Path) -> None:
+    values = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**values, "snapshots": {"enabled": False}}))
+    done = subprocess.run(
+        entry(settings, 'echo "<$STEADFAST_MEMORY>"'),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "<>\n"
