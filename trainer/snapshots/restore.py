@@ -9,7 +9,7 @@ Not covered: snapshots that are whole and wrong, which only the probe may show.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
@@ -18,7 +18,7 @@ from trainer.distributed import Job
 from trainer.snapshots.doubts import DoubtfulState, Probe, strike, struck_in
 from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Durable, Holding, Key, Offer, Source, choose
-from trainer.snapshots.sources import Files
+from trainer.snapshots.sources import Files, NodeFiles
 from trainer.snapshots.taking import Taking
 from trainer.state import local_shard
 
@@ -72,11 +72,11 @@ class MemoryRestorer:
     folder: Path | None
     """Of the node's snapshots; None where there are none."""
 
-    files: Files
     identity: bytes
     """Of the run: what has another one is of other settings, or of another shape."""
 
     live: Live
+    files: Files = field(default_factory=NodeFiles)
 
     def restore(self, tensors: Iterable[Tensor], durable: Durable) -> Restored | None:
         """Fill ``tensors`` from memory and let go of what is live; None: the durable tier is due.

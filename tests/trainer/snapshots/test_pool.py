@@ -91,9 +91,7 @@ def snapshot(pool: Pool) -> int | None:
     return buffer
 
 
-@pytest.mark.parametrize(
-    ("num_buffers", "expected"), [(2, [0, 1, 0, 1, 0]), (3, [0, 1, 2, 0, 1])]
-)
+@pytest.mark.parametrize(("num_buffers", "expected"), [(2, [0, 1, 0, 1, 0]), (3, [0, 1, 2, 0, 1])])
 def test_buffers_take_turns(num_buffers: int, expected: list[int]) -> None:
     pool = Pool(num_buffers)
     assert [snapshot(pool) for _ in range(5)] == expected
