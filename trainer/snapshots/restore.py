@@ -119,22 +119,21 @@ class MemoryRestorer:
                 spoiled.add(choice.key)
                 failed = taking.copy()
             if not failed:
-                return Restored(
-                    choice.attempt,
-                    choice.step,
-                    choice.source,
-                    num_sent=len(choice.transfers),
-                    probe=Probe(
-                        choice.attempt, choice.step, taking.probe_loss, self.job.device.type
-                    ),
-                    buffer=self._own_buffer(offers, struck),
-                )
+                return self._restored(taking, self._own_buffer(offers, struck))
             names = ", ".join(f"{each.name} on {each.node}" for each in sorted(failed))
             logger.warning("Step %d was not taken from memory: %s", choice.step, names)
             offers = [offer for offer in offers if offer.holding not in failed]
         if spoiled and durable is None:
             self._refuse_to_begin_anew(spoiled)
         return None
+
+    def _restored(self, taken: Taking, buffer: str | None) -> Restored:
+        choice = taken.choice
+        words = "Going on from step %d (attempt %d), which was in memory (%s)"
+        logger.info(words, choice.step, choice.attempt, choice.source)
+        probe = Probe(*choice.key, taken.probe_loss, self.job.device.type)
+        num_sent = len(choice.transfers)
+        return Restored(*choice.key, choice.source, num_sent, probe, buffer)
 
     def _refuse_to_begin_anew(self, spoiled: Iterable[Key]) -> None:
         for attempt, step in spoiled:

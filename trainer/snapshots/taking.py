@@ -46,7 +46,7 @@ class Taking:
         live: Live,
         tensors: Sequence[Tensor],
     ) -> None:
-        self._choice = choice
+        self.choice = choice
         self._job = job
         self._folder = folder
         self._files = files
@@ -60,7 +60,7 @@ class Taking:
     def open(self) -> frozenset[Holding]:
         """Open what this rank hands out, to others or to itself; what is of no use, on any rank."""
         failed = set()
-        for offer in self._choice.offers:
+        for offer in self.choice.offers:
             if offer.rank == self._job.rank:
                 try:
                     self._sources[offer] = self._opened(offer)
@@ -73,7 +73,7 @@ class Taking:
         self._needs = [each.needs for each in told]
         misfits = (
             offer.holding
-            for offer in self._choice.offers
+            for offer in self.choice.offers
             if told[offer.rank].has.get(offer.coordinate) != told[offer.coordinate].needs
         )
         return frozenset(misfits).union(*(each.failed for each in told))
@@ -85,13 +85,13 @@ class Taking:
         waits for it.
         """
         rank = self._job.rank
-        for offer in self._choice.transfers:
+        for offer in self.choice.transfers:
             if offer.rank == rank:
                 needs = self._needs[offer.coordinate]
                 send(self._sources[offer].read, needs, to=offer.coordinate)
             elif offer.coordinate == rank:
                 receive(self._tensors, sender=offer.rank)
-        own = self._choice.offers[rank]
+        own = self.choice.offers[rank]
         if own.rank == rank:
             self._sources[own].copy_to(self._tensors)
         if self._job.device.type == "cuda":

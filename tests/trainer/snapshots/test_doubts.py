@@ -18,7 +18,7 @@ def test_the_same_loss_is_no_doubt() -> None:
 
 
 def test_on_a_cpu_one_bit_is_enough_to_doubt() -> None:
-    with pytest.raises(DoubtfulState, match="step 41 .* step 40 of attempt 2"):
+    with pytest.raises(DoubtfulState, match=r"step 41 .* step 40 of attempt 2"):
         probe(2.5).check(math.nextafter(2.5, 3))
 
 
