@@ -54,7 +54,7 @@ class SnapshotBuffer:
         Raises:
             OSError: the file cannot be made or mapped.
         """
-        slots, size_bytes = _places(tensors)
+        slots, size_bytes = places(tensors)
         return cls(HostMemory(size_bytes, device, file=folder / name), slots)
 
     @property
@@ -128,7 +128,7 @@ class SnapshotBuffer:
 
 def needed_bytes(tensors: Sequence[Tensor]) -> int:
     """The size of a buffer for ``tensors``."""
-    return _places(tensors)[1]
+    return places(tensors)[1]
 
 
 def found_in(folder: Path) -> list[tuple[Path, Header]]:
@@ -146,7 +146,7 @@ def found_in(folder: Path) -> list[tuple[Path, Header]]:
     return found
 
 
-def _places(tensors: Sequence[Tensor]) -> tuple[tuple[Slot, ...], int]:
+def places(tensors: Sequence[Tensor]) -> tuple[tuple[Slot, ...], int]:
     """Where each tensor lies behind the header's page, and where the last one ends."""
     offset = PAGE_BYTES
     slots = []

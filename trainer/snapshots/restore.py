@@ -9,7 +9,7 @@ Not covered: snapshots that are whole and wrong, which only the probe may show.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
@@ -18,7 +18,7 @@ from trainer.distributed import Job
 from trainer.snapshots.doubts import DoubtfulState, Probe, strike, struck_in
 from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Durable, Holding, Key, Offer, Source, choose
-from trainer.snapshots.sources import Files
+from trainer.snapshots.sources import Files, NodeFiles
 from trainer.snapshots.taking import Taking
 from trainer.state import local_shard
 
@@ -72,11 +72,11 @@ class MemoryRestorer:
     folder: Path | None
     """Of the node's snapshots; None where there are none."""
 
-    files: Files
     identity: bytes
     """Of the run: what has another one is of other settings, or of another shape."""
 
     live: Live
+    files: Files = field(default_factory=NodeFiles)
 
     def restore(self, tensors: Iterable[Tensor], durable: Durable) -> Restored | None:
         """Fill ``tensors`` from memory and let go of what is live; None: the durable tier is due.
@@ -119,22 +119,21 @@ class MemoryRestorer:
                 spoiled.add(choice.key)
                 failed = taking.copy()
             if not failed:
-                return Restored(
-                    choice.attempt,
-                    choice.step,
-                    choice.source,
-                    num_sent=len(choice.transfers),
-                    probe=Probe(
-                        choice.attempt, choice.step, taking.probe_loss, self.job.device.type
-                    ),
-                    buffer=self._own_buffer(offers, struck),
-                )
+                return self._restored(taking, self._own_buffer(offers, struck))
             names = ", ".join(f"{each.name} on {each.node}" for each in sorted(failed))
             logger.warning("Step %d was not taken from memory: %s", choice.step, names)
             offers = [offer for offer in offers if offer.holding not in failed]
         if spoiled and durable is None:
             self._refuse_to_begin_anew(spoiled)
         return None
+
+    def _restored(self, taken: Taking, buffer: str | None) -> Restored:
+        choice = taken.choice
+        words = "Going on from step %d (attempt %d), which was in memory (%s)"
+        logger.info(words, choice.step, choice.attempt, choice.source)
+        probe = Probe(*choice.key, taken.probe_loss, self.job.device.type)
+        num_sent = len(choice.transfers)
+        return Restored(*choice.key, choice.source, num_sent, probe, buffer)
 
     def _refuse_to_begin_anew(self, spoiled: Iterable[Key]) -> None:
         for attempt, step in spoiled:

@@ -3,18 +3,21 @@
 Not covered: a process that writes into a buffer and leaves the sequence number as it is.
 """
 
-from collections.abc import Sequence
+import mmap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from trainer.checkpoint.staging import Slot
-from trainer.snapshots.header import PAGE_BYTES, Header
+from trainer.snapshots.buffer import found_in
+from trainer.snapshots.header import HEADER_BYTES, PAGE_BYTES, Header, unpack
 from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Offer
-from trainer.snapshots.transfer import Span, pack, span_of, unpack
+from trainer.snapshots.transfer import Span, fill, pack, span_of
 
 
 class Buffer(Protocol):
@@ -32,13 +35,44 @@ class Files(Protocol):
     """How the snapshots in a node's folder are found and read."""
 
     def found_in(self, folder: Path) -> Sequence[tuple[Path, Header]]:
-        """The whole ones, whosever shard is in them."""
+        """The whole ones, whosever shard is in them. Raises ``OSError``."""
 
     def attach(self, path: Path) -> Buffer:
         """Raises ``OSError`` where the file is gone or cannot be mapped."""
 
-    def slots_of(self, tensors: Sequence[Tensor]) -> Sequence[Slot]:
-        """Where in a buffer's file the tensors of a shard lie, each at a multiple of 64 bytes."""
+
+class NodeFiles:
+    """The files as they lie there; those that this process has open already are used as such."""
+
+    def __init__(self, opened: Mapping[Path, Buffer] = MappingProxyType({})) -> None:
+        """``opened`` is by path: to copy from one that is pinned is faster."""
+        self._opened = opened
+
+    def found_in(self, folder: Path) -> Sequence[tuple[Path, Header]]:
+        return found_in(folder)
+
+    def attach(self, path: Path) -> Buffer:
+        return self._opened.get(path) or MappedFile(path)
+
+
+class MappedFile:
+    """A buffer's file, whosever it is and whatever shapes are in it."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ``OSError`` where it is gone or cannot be mapped."""
+        try:
+            with path.open("r+b") as file:  # torch maps nothing that is read-only
+                self._mapping = mmap.mmap(file.fileno(), 0)
+        except ValueError as error:
+            raise OSError(f"{path}: {error}") from error
+        self._values = torch.frombuffer(self._mapping, dtype=torch.uint8)
+
+    @property
+    def values(self) -> Tensor:
+        return self._values
+
+    def header(self) -> Header | None:
+        return unpack(self._mapping[:HEADER_BYTES])
 
 
 class ShardSource(Protocol):
@@ -55,7 +89,7 @@ class ShardSource(Protocol):
     def read(self, piece: Span) -> Tensor:
         """These bytes, on the CPU."""
 
-    def copy_to(self, slots: Sequence[Slot], tensors: Sequence[Tensor]) -> None:
+    def copy_to(self, tensors: Sequence[Tensor]) -> None:
         """Fill local tensors, of which it is the shard."""
 
     def is_as_offered(self) -> bool:
@@ -78,8 +112,8 @@ class BufferSource:
     def read(self, piece: Span) -> Tensor:
         return self._buffer.values[piece.start : piece.end]
 
-    def copy_to(self, slots: Sequence[Slot], tensors: Sequence[Tensor]) -> None:
-        unpack([(self.span, self.read(self.span))], slots, tensors)
+    def copy_to(self, tensors: Sequence[Tensor]) -> None:
+        fill(tensors, [(self.span, self.read(self.span))])
 
     def is_as_offered(self) -> bool:
         header = self._buffer.header()
@@ -100,21 +134,22 @@ class LiveSource:
     """The tensors of this process's attempt before."""
 
     live: Live
-    slots: Sequence[Slot]
-    """Where the tensors kept would lie in a buffer's file."""
-
     probe_loss: float | None = None
 
     @property
     def span(self) -> Span:
-        return span_of(self.slots)
+        return span_of(self._tensors)
 
     def read(self, piece: Span) -> Tensor:
-        assert self.live.kept is not None
-        return pack(piece, self.slots, self.live.kept.tensors)
+        return pack(self._tensors, piece)
 
-    def copy_to(self, slots: Sequence[Slot], tensors: Sequence[Tensor]) -> None:  # noqa: ARG002
+    def copy_to(self, tensors: Sequence[Tensor]) -> None:
         self.live.copy_to(tensors)
 
     def is_as_offered(self) -> bool:
         return True
+
+    @property
+    def _tensors(self) -> Sequence[Tensor]:
+        assert self.live.kept is not None
+        return self.live.kept.tensors

@@ -46,13 +46,12 @@ class Taking:
         live: Live,
         tensors: Sequence[Tensor],
     ) -> None:
-        self._choice = choice
+        self.choice = choice
         self._job = job
         self._folder = folder
         self._files = files
         self._live = live
         self._tensors = tensors
-        self._slots = files.slots_of(tensors)
         self._sources: dict[Offer, ShardSource] = {}
         self._needs: list[Span] = []
         self.probe_loss: float | None = None
@@ -61,7 +60,7 @@ class Taking:
     def open(self) -> frozenset[Holding]:
         """Open what this rank hands out, to others or to itself; what is of no use, on any rank."""
         failed = set()
-        for offer in self._choice.offers:
+        for offer in self.choice.offers:
             if offer.rank == self._job.rank:
                 try:
                     self._sources[offer] = self._opened(offer)
@@ -69,12 +68,12 @@ class Taking:
                     failed.add(offer.holding)
         has = {offer.coordinate: source.span for offer, source in self._sources.items()}
         told = self._job.from_every_rank(
-            _Opened(frozenset(failed), needs=span_of(self._slots), has=has)
+            _Opened(frozenset(failed), needs=span_of(self._tensors), has=has)
         )
         self._needs = [each.needs for each in told]
         misfits = (
             offer.holding
-            for offer in self._choice.offers
+            for offer in self.choice.offers
             if told[offer.rank].has.get(offer.coordinate) != told[offer.coordinate].needs
         )
         return frozenset(misfits).union(*(each.failed for each in told))
@@ -86,15 +85,15 @@ class Taking:
         waits for it.
         """
         rank = self._job.rank
-        for offer in self._choice.transfers:
+        for offer in self.choice.transfers:
             if offer.rank == rank:
                 needs = self._needs[offer.coordinate]
                 send(self._sources[offer].read, needs, to=offer.coordinate)
             elif offer.coordinate == rank:
-                receive(self._slots, self._tensors, sender=offer.rank)
-        own = self._choice.offers[rank]
+                receive(self._tensors, sender=offer.rank)
+        own = self.choice.offers[rank]
         if own.rank == rank:
-            self._sources[own].copy_to(self._slots, self._tensors)
+            self._sources[own].copy_to(self._tensors)
         if self._job.device.type == "cuda":
             torch.cuda.synchronize(self._job.device)
         failed, losses = set(), {}
@@ -108,9 +107,7 @@ class Taking:
 
     def _opened(self, offer: Offer) -> ShardSource:
         """Raises ``OSError`` where it is gone, or is something else by now."""
-        kept = self._live.kept
         if offer.source is Source.LIVE:
-            assert kept is not None
-            return LiveSource(self._live, self._files.slots_of(kept.tensors))
+            return LiveSource(self._live)
         assert self._folder is not None
         return BufferSource(offer, self._files.attach(self._folder / offer.holding.name))

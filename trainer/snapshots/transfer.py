@@ -7,7 +7,6 @@ where NCCL carries the rest.
 Not covered: damage on the way that TCP does not see.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.checkpoint.staging import Slot
+from trainer.snapshots.buffer import needed_bytes, places
+from trainer.snapshots.header import PAGE_BYTES
 
 PIECE_BYTES = 64 << 20
 """Sent at once, and what a receiver needs on the host. Slots begin at multiples of 64 bytes,
@@ -34,10 +34,9 @@ class Span:
             yield Span(start, min(start + PIECE_BYTES, self.end))
 
 
-def span_of(slots: Sequence[Slot]) -> Span:
-    """From the first slot to the end of the last one."""
-    ends = [slot.offset + slot.dtype.itemsize * _count(slot) for slot in slots]
-    return Span(min(slot.offset for slot in slots), max(ends))
+def span_of(tensors: Sequence[Tensor]) -> Span:
+    """What the local ``tensors`` of a shard take, with the gaps between them."""
+    return Span(PAGE_BYTES, needed_bytes(tensors))
 
 
 def send(read: Callable[[Span], Tensor], span: Span, *, to: int) -> None:
@@ -46,9 +45,9 @@ def send(read: Callable[[Span], Tensor], span: Span, *, to: int) -> None:
         dist.send(read(piece), dst=to)
 
 
-def receive(slots: Sequence[Slot], tensors: Sequence[Tensor], *, sender: int) -> None:
-    """Fill ``tensors``, which lie in ``slots`` at the sender, on any device."""
-    span = span_of(slots)
+def receive(tensors: Sequence[Tensor], *, sender: int) -> None:
+    """Fill the local ``tensors`` of the shard that is sent, on any device."""
+    span = span_of(tensors)
     space = torch.empty(min(PIECE_BYTES, span.end - span.start), dtype=torch.uint8)
 
     def pieces() -> Iterator[tuple[Span, Tensor]]:
@@ -57,24 +56,22 @@ def receive(slots: Sequence[Slot], tensors: Sequence[Tensor], *, sender: int) ->
             dist.recv(octets, src=sender)
             yield piece, octets
 
-    unpack(pieces(), slots, tensors)
+    fill(tensors, pieces())
 
 
-def pack(piece: Span, slots: Sequence[Slot], tensors: Sequence[Tensor]) -> Tensor:
+def pack(tensors: Sequence[Tensor], piece: Span) -> Tensor:
     """The bytes of ``piece`` as they would be in a buffer's file, from tensors on any device."""
     octets = torch.zeros(piece.end - piece.start, dtype=torch.uint8)
-    for part, values in _parts(piece, octets, slots, tensors):
+    for part, values in _parts(tensors, piece, octets):
         values.copy_(part)
     return octets
 
 
-def unpack(
-    pieces: Iterable[tuple[Span, Tensor]], slots: Sequence[Slot], tensors: Sequence[Tensor]
-) -> None:
+def fill(tensors: Sequence[Tensor], pieces: Iterable[tuple[Span, Tensor]]) -> None:
     """Fill ``tensors`` from pieces of a buffer's file, each of which is used before the next."""
     dense = [tensor.detach().contiguous() for tensor in tensors]  # itself, if it is so already
     for piece, octets in pieces:
-        for part, values in _parts(piece, octets, slots, dense):
+        for part, values in _parts(dense, piece, octets):
             part.copy_(values)
     for tensor, filled in zip(tensors, dense, strict=True):
         if not tensor.is_contiguous():
@@ -82,18 +79,15 @@ def unpack(
 
 
 def _parts(
-    piece: Span, octets: Tensor, slots: Sequence[Slot], tensors: Sequence[Tensor]
+    tensors: Sequence[Tensor], piece: Span, octets: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """What of each tensor lies in ``piece``, and where in its bytes."""
+    slots, _ = places(tensors)
     for slot, tensor in zip(slots, tensors, strict=True):
         size = slot.dtype.itemsize
         start = max(piece.start, slot.offset)
-        end = min(piece.end, slot.offset + size * _count(slot))
+        end = min(piece.end, slot.offset + size * tensor.numel())
         if start < end:
             first, last = (start - slot.offset) // size, (end - slot.offset) // size
             values = octets[start - piece.start : end - piece.start].view(slot.dtype)
             yield tensor.detach().contiguous().view(-1)[first:last], values
-
-
-def _count(slot: Slot) -> int:
-    return math.prod(slot.shape)

@@ -76,9 +76,7 @@ def worlds(draw: st.DrawFn) -> World:
     for node, coordinate, (attempt, step), source in draw(st.lists(files, max_size=16)):
         for rank in (rank for rank, own in enumerate(nodes) if own == node):
             offers.add(
-                stored(
-                    coordinate, step, rank=rank, node=node, attempt=attempt, source=source
-                )
+                stored(coordinate, step, rank=rank, node=node, attempt=attempt, source=source)
             )
     durable = draw(st.none() | KEYS)
     struck = draw(st.frozensets(KEYS, max_size=1))
@@ -98,9 +96,7 @@ def test_the_newest_state_that_no_coordinate_lacks_is_chosen(world: World) -> No
 
 @given(worlds())
 def test_a_durable_state_wins_only_if_it_is_newer(world: World) -> None:
-    choice = choose(
-        world.offers, world_size=world.size, durable=world.durable, struck=world.struck
-    )
+    choice = choose(world.offers, world_size=world.size, durable=world.durable, struck=world.struck)
     newest = max(world.complete(), default=None)
     memory_wins = newest is not None and (world.durable is None or world.durable <= newest)
     assert (choice is not None) == memory_wins
