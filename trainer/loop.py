@@ -6,9 +6,11 @@ each joins, builds, restores the newest checkpoint and goes on from its step.
 
 import time
 from contextlib import closing
+from dataclasses import replace
 
 from trainer.agreement import refuse_different_settings
 from trainer.checkpoint.checkpointer import Checkpointer
+from trainer.checkpoint.fingerprint import fingerprint
 from trainer.checkpoint.modes import writer_for
 from trainer.data import Batches, open_corpus
 from trainer.diagnosis.previous import announce_previous
@@ -79,6 +81,7 @@ class _Run:
         self._optimization = Optimization(
             settings, job=job, state=self._state, end_of_text=corpus.end_of_text
         )
+        self._snapshots = process.snapshots
         self._injector = FaultInjector(settings, job, events=self._events)
         self._checkpointer = Checkpointer(
             settings,
@@ -92,6 +95,7 @@ class _Run:
 
     def close(self) -> None:
         """However the attempt ends: it leaves nothing running in this process."""
+        self._snapshots.close()
         self._checkpointer.close()
 
     def to_the_end(self, first: int) -> None:
@@ -140,7 +144,18 @@ class _Run:
     def restore(self) -> int:
         """The last step that need not be done again; 0 where nothing was saved yet."""
         started = time.monotonic()
-        step = self._checkpointer.restore()
+        self._snapshots.begin(
+            self._job,
+            self._state,
+            attempt=self._events.attempt,
+            fingerprint=fingerprint(self._settings),
+        )
+        remembered = self._snapshots.restore(self._checkpointer.durable())
+        if remembered:
+            step, source = remembered.step, remembered.source.value
+        else:
+            step = self._checkpointer.restore()
+            source = "durable" if step else "none"
         if step > self._settings.max_steps:
             raise CannotTrain(
                 f"the newest checkpoint is of step {step} and max_steps is "
@@ -149,13 +164,8 @@ class _Run:
         if step == 0 and self._settings.model.weights:
             weights = self._settings.model.weights
             usable(lambda: load_weights(self._model, weights))
-        self._state.step = step
-        self._events.step = step
-        self._events.record(
-            "restored",
-            source="durable" if step else "none",
-            seconds=time.monotonic() - started,
-        )
+        self._state.step = self._events.step = step
+        self._events.record("restored", source=source, seconds=time.monotonic() - started)
         return step
 
     def _step(self, step: int) -> Votes:
@@ -163,12 +173,18 @@ class _Run:
         seed_random_numbers(self._settings.model.seed, step=step, rank=self._job.rank)
         job = self._job
         ids, tokens = usable(lambda: self._batches.batch(step, job.rank, job.world_size))
+        self._snapshots.start()
         loss = self._optimization.backward(tokens)
         self._injector.fire_due(step)
-        share, gradient_norm = wait_for_gpu(loss, self._optimization.clip())
+        norm = self._optimization.clip()
+        self._snapshots.fence()
+        share, gradient_norm = wait_for_gpu(loss, norm)
+        self._snapshots.gate.refuse_if_closed()
         refuse_non_finite(step, gradient_norm=gradient_norm)
+        self._snapshots.finish(share)
         self._optimization.update(step)
-        agreed = self._agree(share)
+        agreed = self._agree(share, seconds=time.monotonic() - started)
+        self._snapshots.agreed(agreed)
         stall = self._look_after_saves(step, agreed)
         self._events.step = step
         seconds = time.monotonic() - started
@@ -207,14 +223,16 @@ class _Run:
         if blocks:
             self._job.expect_progress(timeouts)
 
-    def _agree(self, loss: float) -> Votes:
-        saving = self._checkpointer.votes()
+    def _agree(self, loss: float, *, seconds: float) -> Votes:
+        saving, copying = self._checkpointer.votes(), self._snapshots.votes()
         return self._job.agree(
-            Votes(
+            replace(
+                copying,
                 loss=loss,
                 stop=float(self._process.stop.requested),
                 writing=saving.writing,
                 failed=saving.failed,
+                seconds=seconds,
             )
         )
 

@@ -10,7 +10,6 @@ collectives of this step have ended on this rank, and that none of them was abor
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,10 +40,6 @@ def adamw(model: nn.Module, settings: OptimizerSettings) -> AdamW:
     return AdamW(
         [group for group in groups if group["params"]], lr=settings.learning_rate, fused=True
     )
-
-
-def _nobody_copies() -> None:
-    """The fence where no copy of the state is under way."""
 
 
 class Optimization:
@@ -91,14 +86,12 @@ class Optimization:
         """Clip the gradients; their norm before, the same on every rank. Collective."""
         return clip_gradients(self._model, self._settings.optimizer.max_gradient_norm)
 
-    def update(self, step: int, *, fence: Callable[[], None] = _nobody_copies) -> None:
+    def update(self, step: int) -> None:
         """Change the parameters by the clipped gradients: from here the state is that of ``step``.
 
-        ``fence`` returns once nothing reads the state of the step before any more, or makes
-        the optimizer's kernels wait for that. If it raises, that state is as it was.
+        Only once nothing reads the state of the step before any more.
         """
         settings = self._settings
-        fence()
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(settings.optimizer, step=step, max_steps=settings.max_steps)
         self._state.step = None

@@ -10,27 +10,26 @@ Outlives attempts within its process. Every rank calls each method at the same p
 until the pod ends.
 """
 
-import hashlib
-import json
 import logging
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from trainer.distributed import Job, Votes
 from trainer.settings import TrainerSettings
 from trainer.snapshots.buffer import SnapshotBuffer, needed_bytes
 from trainer.snapshots.cadence import Cadence
-from trainer.snapshots.copier import Copier, copier_for
+from trainer.snapshots.copier import Copier, Copy, StreamCopier, ThreadCopier
 from trainer.snapshots.doubts import DoubtfulState, Probe, strike
 from trainer.snapshots.folder import VARIABLE
 from trainer.snapshots.gate import Gate
-from trainer.snapshots.header import IDENTITY_BYTES, SnapshotKey
+from trainer.snapshots.header import SnapshotKey
+from trainer.snapshots.identity import identity_of
 from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Durable
 from trainer.snapshots.pool import Pool
@@ -52,39 +51,51 @@ class _Attempt:
     """Local ones, in the order of the state."""
 
     copier: Copier
+    cadence: Cadence
     probe: Probe | None = None
-    newest: int | None = None
-    """The step of the newest copy that was begun."""
-
+    copy: Copy | None = None
     is_ready: bool = False
     """Whether all ranks can take one."""
 
     filled: SnapshotBuffer | None = None
+    """What ``copy`` fills."""
 
 
 class Snapshots:
     def __init__(self, settings: TrainerSettings) -> None:
         self.gate = Gate()
+        """Closed before an abort; the loop asks it before each update."""
+
         self._settings = settings
         self._folder = _folder(settings)
         self._live = Live()
         self._buffers: list[SnapshotBuffer] = []
         self._pool: Pool | None = None
-        self._cadence = Cadence(
-            budget=settings.snapshots.budget, fixed_interval=settings.snapshots.interval_steps
-        )
+        self._takes_any = self._folder is not None
         self._attempt: _Attempt | None = None
 
-    def begin(self, job: Job, state: TrainState, *, attempt: int, fingerprint: Any) -> None:
+    def begin(
+        self, job: Job, state: TrainState, *, attempt: int, fingerprint: Mapping[str, Any]
+    ) -> None:
         """An attempt begins; nothing of the one before it can run any more."""
         self.gate.open()
+        named = state.tensors()
         self._attempt = _Attempt(
             job=job,
             state=state,
             number=attempt,
-            identity=_identity(self._settings, job, state, fingerprint),
-            tensors=tuple(local_shard(tensor).detach() for tensor in state.tensors().values()),
-            copier=copier_for(state.model, job.device),
+            identity=identity_of(
+                run=self._settings.run_directory.absolute().name,
+                world_size=job.world_size,
+                layout=[(name, each.shape, str(each.dtype)) for name, each in named.items()],
+                fingerprint=fingerprint,
+            ),
+            tensors=tuple(local_shard(tensor).detach() for tensor in named.values()),
+            copier=_copier(job, state),
+            cadence=Cadence(
+                budget=self._settings.snapshots.budget,
+                fixed_interval=self._settings.snapshots.interval_steps,
+            ),
         )
 
     def restore(self, durable: Durable) -> Restored | None:
@@ -112,16 +123,15 @@ class Snapshots:
         this, pool = self._this, self._pool
         step = this.state.step
         assert step is not None
-        if pool is None or not this.is_ready or not self._is_due(step):
+        if pool is None or not this.is_ready or not this.cadence.is_due(step):
             return
-        this.newest = step
         index = pool.begin()
         if index is None:
             return
         buffer = this.filled = self._buffers[index]
         key = SnapshotKey(this.job.rank, this.number, step, this.job.world_size, this.identity)
         buffer.begin(key)
-        this.copier.start(this.tensors, buffer.tensors)
+        this.copy = this.copier.start(this.tensors, buffer.tensors)
 
     def fence(self) -> None:
         """The host's next wait for the GPU includes the copy.
@@ -129,8 +139,7 @@ class Snapshots:
         Raises:
             OSError: it failed.
         """
-        if self._this.filled is not None:
-            self._this.copier.fence()
+        self._this.copier.fence()
 
     def finish(self, loss: float) -> None:
         """After that wait: the snapshot is whole on this rank. ``loss`` is its own of this step.
@@ -145,27 +154,36 @@ class Snapshots:
             this.filled.finish(loss)
             self._pool.finish()
 
-    def votes(self) -> tuple[float, float]:
-        """For ``Votes``: whether this rank can take snapshots, and whether it has finished one."""
-        is_ready = self._pool is not None and all(buffer.is_ready for buffer in self._buffers)
-        return float(is_ready), float(self._this.filled is not None)
+    def votes(self) -> Votes:
+        """Whether this rank can take snapshots, and whether it has just finished one."""
+        copy = self._this.copy
+        return Votes(
+            snapshot_ready=float(all(b.is_ready for b in self._buffers) if self._pool else False),
+            snapshot_whole=float(copy is not None),
+            copy_seconds=(copy and copy.seconds()) or 0.0,
+        )
 
-    def agreed(self, votes: Votes, *, seconds: float) -> None:
-        """The step's agreement is there; the step took this rank so many seconds."""
-        this = self._this
-        this.is_ready = votes.snapshot_ready == this.job.world_size
-        if this.filled is not None:
-            this.filled = None
-            if votes.snapshot_whole == this.job.world_size:
-                assert self._pool is not None
-                self._pool.agree()
+    def agreed(self, votes: Votes) -> None:
+        """The step's agreement is there."""
+        this, num_ranks = self._this, self._this.job.world_size
+        this.is_ready = votes.snapshot_ready == num_ranks
+        is_whole = votes.snapshot_whole == num_ranks
+        this.cadence.count_step(
+            votes.seconds / num_ranks,
+            copied=votes.snapshot_whole > 0,
+            copy_seconds=votes.copy_seconds / num_ranks if is_whole else None,
+        )
+        this.copy = this.filled = None
+        if is_whole and self._pool is not None:
+            self._pool.agree()
 
     def close(self) -> None:
         """The attempt ends, however: no copy goes on, and what the state holds is kept."""
         this, self._attempt = self._attempt, None
         if this is None:
             return
-        this.copier.close()
+        if not this.copier.close():
+            self._abandon_buffers()
         for buffer in self._buffers:
             buffer.stop()
         self._live.keep(
@@ -176,14 +194,15 @@ class Snapshots:
             identity=this.identity,
         )
 
+    def _abandon_buffers(self) -> None:
+        """Something may still write into one of them: this process takes no more snapshots."""
+        logger.warning("A copy of the state does not end; no more snapshots in this process")
+        self._buffers, self._pool, self._takes_any = [], None, False
+
     @property
     def _this(self) -> _Attempt:
         assert self._attempt is not None
         return self._attempt
-
-    def _is_due(self, step: int) -> bool:
-        newest = self._this.newest
-        return newest is None or step - newest >= self._cadence.interval
 
     def _check(self, loss: float) -> None:
         this = self._this
@@ -215,7 +234,7 @@ class Snapshots:
     def _planned_buffers(self) -> int:
         """How many every rank has room for. Collective."""
         plan = BufferPlan(0, "")
-        if self._folder is not None:
+        if self._folder is not None and self._takes_any:
             plan = plan_buffers(
                 needed_bytes(self._this.tensors),
                 ranks_here=int(os.environ["LOCAL_WORLD_SIZE"]),
@@ -247,11 +266,6 @@ def _folder(settings: TrainerSettings) -> Path | None:
     return Path(where) if where and settings.snapshots.enabled else None
 
 
-def _identity(settings: TrainerSettings, job: Job, state: TrainState, fingerprint: Any) -> bytes:
-    """Differs wherever a state in memory must not be taken for this run's."""
-    layout = [
-        (name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in state.tensors().items()
-    ]
-    told = [settings.run_directory.absolute().name, job.world_size, fingerprint, layout]
-    text = json.dumps(told, sort_keys=True).encode()
-    return hashlib.blake2b(text, digest_size=IDENTITY_BYTES).digest()
+def _copier(job: Job, state: TrainState) -> Copier:
+    model: Any = state.model
+    return StreamCopier(model.model.layers) if job.device.type == "cuda" else ThreadCopier()
