@@ -19,7 +19,8 @@ from trainer import exit_codes
 from trainer.errors import CannotTrain
 from trainer.recovery import in_process
 from trainer.recovery.in_process import hardware_checks
-from trainer.settings import RecoverySettings
+from trainer.settings import RecoverySettings, TimeoutSettings
+from trainer.timeouts import derive_timeouts
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,6 +37,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         def ranks(case: str, num_ranks: int) -> list[subprocess.Popen[str]]:
             started = []
             for rank in range(num_ranks):
+                log = stack.enter_context((tmp_path / f"log-{rank}").open("w"))
                 process = subprocess.Popen(
                     [sys.executable, "-W", "ignore", "-m", "tests.trainer.recovery_rank", case],
                     cwd=ROOT,
@@ -46,7 +48,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                         **{"MASTER_PORT": port, "TORCH_CPP_LOG_LEVEL": "error"},
                         "STEADFAST_EXIT_FILE": str(tmp_path / f"exit-{rank}"),
                     },
-                    stdout=(tmp_path / f"log-{rank}").open("w"),
+                    stdout=log,
                     stderr=subprocess.STDOUT,
                     text=True,
                 )
@@ -184,16 +186,9 @@ def test_the_wrapper_checks_the_hardware_after_a_failure(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    timeouts = in_process_timeouts(device)
+    timeouts = derive_timeouts(TimeoutSettings(), device=device)
     layer = in_process.InProcessLayer(RecoverySettings(), timeouts)
     wrapper = layer._wrapper({}, threading.Event())
     names = [type(check).__name__ for check in wrapper.restart_health_check.instances]
     assert len(names) == num_checks
     assert names[-2:] == ["CudaHealthCheck", "FaultCounter"]
-
-
-def in_process_timeouts(device: str) -> Any:
-    from trainer.settings import TimeoutSettings
-    from trainer.timeouts import derive_timeouts
-
-    return derive_timeouts(TimeoutSettings(), device=device)
