@@ -18,7 +18,7 @@ from workloads.launcher import RENDEZVOUS_PORT, SETTINGS_PATH, container_command
 ROOT = Path(__file__).parents[2]
 LAYERS = ("in_job", "in_process", "layered")
 
-pytestmark = [pytest.mark.slow, pytest.mark.distributed]
+pytestmark = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.timeout(240)]
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,22 @@ def run_pod(folder: Path, layer: str) -> Pod:
         "STEADFAST_EXIT_FILE": str(folder / "exit"),
         "STEADFAST_STANDBY": "",  # it forks the trainer, which has no bug
     }
-    with (folder / "log").open("wb") as log:
-        done = subprocess.run(
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(
             words,
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            check=False,
-            timeout=100,
-        )
-    return Pod(done.returncode, (folder / "log").read_text(), read_events(folder / "run"))
+        ) as entry,
+    ):
+        try:
+            code = entry.wait(timeout=200)
+        finally:
+            entry.terminate()  # it ends what it started, if anything is left
+    return Pod(code, (folder / "log").read_text(), read_events(folder / "run"))
 
 
 @pytest.mark.parametrize("layer", LAYERS)
