@@ -171,27 +171,27 @@ class _Entries:
             self._train(attempt)
         except (CannotTrain, NodeUnhealthy, ContextBroken) as error:
             self.final = error
+            self._leave(call_wrapper)
             if not isinstance(error, ContextBroken):
                 # Now: once another rank ends, the launcher may end this one at any time.
                 exit_codes.leave_final_word(error.exit_code, str(error))
-            _leave_at_once(call_wrapper)
             raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends
 
     def _refuse_in_vain(self, call_wrapper: Any) -> None:
         if self.final is not None:
             # Another rank's failure came between the error and the Wrapper, which went on.
-            _leave_at_once(call_wrapper)
+            self._leave(call_wrapper)
             raise SystemExit(str(self.final))
         self._num_barren += 1
         if self._num_barren > self._most_barren:
-            _leave_at_once(call_wrapper)
+            self._leave(call_wrapper)
             raise SystemExit(f"{self._most_barren} attempts in this process got nowhere; it ends")
 
-
-def _leave_at_once(call_wrapper: Any) -> None:
-    """Tell the other ranks, but wait at none of the barriers that NVRx has for whoever leaves."""
-    call_wrapper.wrapper.barrier_timeout = _AT_ONCE
-    call_wrapper.base_store.leave_at_once()
+    def _leave(self, call_wrapper: Any) -> None:
+        """The Wrapper tells the other ranks, but waits for them at none of its barriers."""
+        call_wrapper.wrapper.barrier_timeout = _AT_ONCE
+        call_wrapper.base_store.leave_at_once()
+        self.leaving.set()
 
 
 class _Leave(inprocess.completion.Completion, inprocess.terminate.Terminate):  # type: ignore[misc]

@@ -51,7 +51,10 @@ def watch_lifelines(
             if silence > silence_seconds:
                 _end(f"The launcher's store has not answered for {silence:g} s", leaving)
             if monitor is None or monitor.poll(0):
-                _end(f"NVRx's monitor, process {monitor_pid}, is gone", leaving)
+                _end(
+                    f"NVRx's monitor, process {monitor_pid}, is gone, with the store or alone",
+                    leaving,
+                )
         # The same store may keep it from leaving.
         time.sleep(silence_seconds)
         logger.error("Did not come to leave within %g s; this process ends", silence_seconds)
