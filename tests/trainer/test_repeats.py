@@ -42,6 +42,7 @@ def test_another_step_or_another_failure_is_tried_again(tmp_path: Path) -> None:
         torch.distributed.DistNetworkError("gone"),
         torch.AcceleratorError("device-side assert triggered", 710),
         RuntimeError("gloo/transport/tcp/pair.cc: Connection closed by peer [10.0.0.1]:4711"),
+        type("RankMonitorClientError", (Exception,), {})("Unexpected reply: None. Expected OkMsg"),
         SystemExit(1),
     ],
 )

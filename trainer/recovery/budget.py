@@ -8,11 +8,14 @@ the run again has mended it. Not covered: pods that end before any attempt of th
 claimed, which Kubernetes counts by itself.
 """
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
 from trainer.attempts import claim_attempt
 from trainer.settings import RecoverySettings
+
+logger = logging.getLogger(__name__)
 
 UNLIMITED_RESTARTS = 1_000_000
 """For the counters that launchers and layers keep themselves: they know neither rates nor
@@ -36,7 +39,11 @@ def claim_within_budget(run_directory: Path, recovery: RecoverySettings) -> tupl
     )
     problem = why_over_budget(restarts, recovery)
     if problem:
-        own.write_bytes(_REFUSED)
+        try:
+            own.write_bytes(_REFUSED)
+        except OSError as error:
+            # The refusal stands. Who submits the run again within the window is refused, too.
+            logger.warning("%s: cannot be marked as refused (%s)", own, error.strerror)
     return number, problem
 
 

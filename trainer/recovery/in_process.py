@@ -1,25 +1,22 @@
 """In-process restart: NVRx's Wrapper re-enters the training function in the same process.
 
-All that this project knows of ``nvidia_resiliency_ext.inprocess`` is here:
-upstream has deprecated it (0.6), and nothing else may come to depend on it.
+All that this project knows of ``nvidia_resiliency_ext.inprocess`` is here and in
+``agent_store``: upstream has deprecated it (0.6), and nothing else may come to depend on it.
 
 The Wrapper's store is the launcher agent's, which is not in any rank, so that
 rank 0 may die like any other. A world that would shrink is refused: the failure
 then falls outward and Kubernetes replaces the pods.
 
-If that agent's node is lost, so is the store. NVRx would wait for it for ever,
-so a thread asks it every second, and ends this process when it is gone.
+If that agent's node is lost, so is the store; ``trainer.recovery.lifelines`` ends this process.
+A rank that no attempt can help leaves at once: nobody has to come to NVRx's barriers for it.
 
-Not covered: a store whose node vanished without closing its connections, and a
-hang inside one long C call; Python cannot raise there, so the process is killed
+Not covered: a hang inside one long C call; Python cannot raise there, so the process is killed
 at the hard timeout.
 """
 
 import datetime
-import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -28,71 +25,18 @@ import torch.distributed as dist
 from nvidia_resiliency_ext import inprocess
 from nvidia_resiliency_ext.inprocess.attribution import Interruption, InterruptionRecord
 
-from trainer.errors import CannotTrain, ContextBroken, NodeUnhealthy, first_line
+from trainer import exit_codes
+from trainer.errors import CannotTrain, ContextBroken, NodeUnhealthy
+from trainer.recovery.agent_store import AgentStore, host_rank
 from trainer.recovery.budget import UNLIMITED_RESTARTS
 from trainer.recovery.layer import Attempt
+from trainer.recovery.lifelines import watch_lifelines
 from trainer.settings import RecoverySettings
 from trainer.timeouts import Timeouts
 
-logger = logging.getLogger(__name__)
-
-NO_RANK = -1
-STORE_CHECK_SECONDS = 1.0
+_AT_ONCE = datetime.timedelta(0)
 _POLL = datetime.timedelta(seconds=0.25)
-
-
-class AgentStore(inprocess.store.StoreMixin, dist.TCPStore):  # type: ignore[misc]
-    """A client of the store that the launcher's agent on node 0 hosts.
-
-    ft_launcher's agent hosts none. There ``host_rank`` does: whichever rank dies, all are started
-    anew. Whoever comes second in its process finds the port taken, and is a client.
-    """
-
-    def __init__(
-        self, host_name: str, port: int, timeout: datetime.timedelta, *, host_rank: int = NO_RANK
-    ) -> None:
-        self._host_rank = host_rank
-        where: dict[str, Any] = {
-            "host_name": host_name,
-            "port": port,
-            "wait_for_workers": False,
-            "use_libuv": True,
-            "timeout": timeout,
-        }
-        if host_rank == int(os.environ["RANK"]):
-            try:
-                super().__init__(is_master=True, **where)
-                return
-            except dist.DistError:
-                logger.debug("Port %d has a store already", port)
-        super().__init__(is_master=False, **where)
-
-    @property
-    def critical_ranks(self) -> tuple[int, ...]:
-        """Read by NVRx: these leave last."""
-        return (self._host_rank,)
-
-
-def _end_with_the_store(agent: dict[str, Any]) -> None:
-    """Watch the agent's store from a thread with a connection of its own."""
-    store = AgentStore(**agent)
-
-    def watch() -> None:
-        while True:
-            try:
-                store.check(["steadfast/alive"])
-            except dist.DistError as error:
-                logger.error("The launcher's store is gone (%s); ending", first_line(error))
-                os._exit(1)
-            time.sleep(STORE_CHECK_SECONDS)
-
-    threading.Thread(target=watch, name="store-watch", daemon=True).start()
-
-
-def _host_rank() -> int:
-    """Launchers tell in this variable whether their agent hosts a store; both know it."""
-    by_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "False") == "True"
-    return NO_RANK if by_agent else 0
+_HARDWARE_CHECKS = ("ChainedGPUHealthCheck", "ChainedNVLHealthCheck", "ChainedNicHealthCheck")
 
 
 class InProcessLayer:
@@ -109,41 +53,24 @@ class InProcessLayer:
             "port": int(os.environ["MASTER_PORT"]),
             "timeout": datetime.timedelta(seconds=self._timeouts.barrier_seconds),
         }
-
-        final: list[Exception] = []
-
-        def entered(call_wrapper: inprocess.CallWrapper = None) -> None:
-            if call_wrapper.iteration == 0:
-                # Not earlier: NVRx forks its monitor process when the Wrapper is called, and a
-                # monitor forked beside a thread that uses a store locks up (decision 0501).
-                _end_with_the_store(agent)
-            meeting = dist.PrefixStore(
-                f"steadfast/entry-{call_wrapper.iteration}", AgentStore(**agent)
-            )
-
-            def report_hang() -> None:
-                # As at the Wrapper's own soft timeout, which cannot follow the run's pace.
-                record = InterruptionRecord(call_wrapper.state.rank, Interruption.SOFT_TIMEOUT)
-                call_wrapper.monitor_process.record_interrupted(record)
-
-            attempt = Attempt(
-                store=meeting, report_progress=call_wrapper.ping, report_hang=report_hang
-            )
-            try:
-                train(attempt)
-            except (CannotTrain, NodeUnhealthy, ContextBroken) as error:
-                final.append(error)
-                raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends
-
+        entries = _Entries(train, agent, self._recovery, self._timeouts)
+        wrapper = self._wrapper(agent | {"host_rank": host_rank()}, entries.leaving)
         try:
-            self._wrapper(agent | {"host_rank": _host_rank()})(entered)()
-        except SystemExit:
-            raise final[0] from final[0].__cause__
+            wrapper(entries.enter)()
+        except BaseException:
+            # Whatever came of leaving: another rank's failure, or a store that is gone.
+            if entries.final is not None:
+                raise entries.final from entries.final.__cause__
+            raise
 
-    def _wrapper(self, store_arguments: dict[str, Any]) -> Any:
+    def _wrapper(self, store_arguments: dict[str, Any], leaving: threading.Event) -> Any:
         world_size = int(os.environ["WORLD_SIZE"])
         limits = self._timeouts
         seconds = datetime.timedelta
+        own_checks = (
+            inprocess.health_check.CudaHealthCheck(),
+            inprocess.health_check.FaultCounter(max_rank_faults=UNLIMITED_RESTARTS),
+        )
         wrapper = inprocess.Wrapper(
             store_factory=AgentStore,
             store_kwargs=store_arguments,
@@ -153,10 +80,9 @@ class InProcessLayer:
                 min_active_world_size=world_size,
             ),
             abort=inprocess.abort.AbortTorchDistributed(),
-            health_check=inprocess.Compose(
-                inprocess.health_check.CudaHealthCheck(),
-                inprocess.health_check.FaultCounter(max_rank_faults=UNLIMITED_RESTARTS),
-            ),
+            health_check=inprocess.Compose(*own_checks),
+            completion=_Leave(leaving),
+            terminate=_Leave(leaving),
             rank_assignment=inprocess.Compose(
                 inprocess.rank_assignment.ActivateAllRanks(),
                 inprocess.rank_assignment.ShiftRanks(),
@@ -173,7 +99,107 @@ class InProcessLayer:
             last_call_wait=_POLL,
             termination_grace_time=seconds(seconds=1),
         )
-        if hasattr(wrapper, "restart_health_check") and not torch.cuda.is_available():
-            # 0.6 and later add a check that fails where there is no NVIDIA driver.
-            wrapper.restart_health_check = wrapper.health_check
+        # After a failure; 0.6 and later would chain the hardware's everywhere, 0.4 has none.
+        hardware = hardware_checks(limits.device, int(os.environ.get("LOCAL_RANK", "0")))
+        wrapper.restart_health_check = inprocess.Compose(*hardware, *own_checks)
         return wrapper
+
+
+def hardware_checks(device: str, local_rank: int) -> tuple[Any, ...]:
+    """The checks of a rank's GPU, NVLinks and NIC that the installed NVRx has; none without a GPU.
+
+    They fail where there is no NVIDIA driver.
+    """
+    if device != "cuda" or not torch.cuda.is_available():
+        return ()
+    kinds = (getattr(inprocess.health_check, name, None) for name in _HARDWARE_CHECKS)
+    return tuple(kind(device_index=local_rank) for kind in kinds if kind is not None)
+
+
+class _Entries:
+    """What the entries of the training function into one process share."""
+
+    def __init__(
+        self,
+        train: Callable[[Attempt], None],
+        agent: dict[str, Any],
+        recovery: RecoverySettings,
+        timeouts: Timeouts,
+    ) -> None:
+        self.final: Exception | None = None
+        """Why no further entry helps."""
+
+        self.leaving = threading.Event()
+        self._train = train
+        self._agent = agent
+        self._timeouts = timeouts
+        self._is_watched = False
+        # The run's budget ends those that fail after they were claimed, and speaks first.
+        self._most_barren = recovery.max_restarts + 2
+        self._num_barren = 0
+
+    def enter(self, call_wrapper: inprocess.CallWrapper = None) -> None:
+        """Train once. Raises SystemExit where the Wrapper must not enter again."""
+        self._refuse_in_vain(call_wrapper)
+        if not self._is_watched:
+            # Not earlier: NVRx forks its monitor process when the Wrapper is called, and a
+            # monitor forked beside a thread that uses a store locks up (decision 0501).
+            watch_lifelines(
+                AgentStore(**self._agent),
+                call_wrapper.monitor_process.process_monitor_proc.pid,
+                silence_seconds=self._timeouts.hard_seconds,
+                leaving=self.leaving,
+            )
+            self._is_watched = True
+        meeting = AgentStore(**self._agent)
+
+        def report_progress() -> None:
+            self._num_barren = 0
+            call_wrapper.ping()
+
+        def report_hang() -> None:
+            # As at the Wrapper's own soft timeout, which cannot follow the run's pace.
+            record = InterruptionRecord(call_wrapper.state.rank, Interruption.SOFT_TIMEOUT)
+            call_wrapper.monitor_process.record_interrupted(record)
+
+        attempt = Attempt(
+            store=dist.PrefixStore(f"steadfast/entry-{call_wrapper.iteration}", meeting),
+            report_progress=report_progress,
+            report_hang=report_hang,
+        )
+        try:
+            self._train(attempt)
+        except (CannotTrain, NodeUnhealthy, ContextBroken) as error:
+            self.final = error
+            self._leave(call_wrapper)
+            if not isinstance(error, ContextBroken):
+                # Now: once another rank ends, the launcher may end this one at any time.
+                exit_codes.leave_final_word(error.exit_code, str(error))
+            raise SystemExit(str(error)) from None  # no Exception: the Wrapper ends
+
+    def _refuse_in_vain(self, call_wrapper: Any) -> None:
+        if self.final is not None:
+            # Another rank's failure came between the error and the Wrapper, which went on.
+            self._leave(call_wrapper)
+            raise SystemExit(str(self.final))
+        self._num_barren += 1
+        if self._num_barren > self._most_barren:
+            self._leave(call_wrapper)
+            raise SystemExit(f"{self._most_barren} attempts in this process got nowhere; it ends")
+
+    def _leave(self, call_wrapper: Any) -> None:
+        """The Wrapper tells the other ranks, but waits for them at none of its barriers."""
+        call_wrapper.wrapper.barrier_timeout = _AT_ONCE
+        call_wrapper.base_store.leave_at_once()
+        self.leaving.set()
+
+
+class _Leave(inprocess.completion.Completion, inprocess.terminate.Terminate):  # type: ignore[misc]
+    """Called by NVRx when this rank is about to leave, for better or worse."""
+
+    def __init__(self, leaving: threading.Event) -> None:
+        self._leaving = leaving
+
+    def __call__(self, state: inprocess.FrozenState) -> inprocess.FrozenState:
+        self._leaving.set()
+        return state

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from nvidia_resiliency_ext import fault_tolerance
+from nvidia_resiliency_ext.fault_tolerance.rank_monitor_client import RankMonitorClientError
 
 from trainer.errors import CannotTrain, NodeUnhealthy
 from trainer.recovery.in_job import ask_to_end
@@ -35,17 +36,22 @@ class LayeredLayer:
             # the initial timeout again, which the restore needs; and one that an asynchronous
             # exception cut short within a message is not used again.
             client.shutdown_workload_monitoring()
-            client.init_workload_monitoring()
+            try:
+                client.init_workload_monitoring()
+            except (OSError, RankMonitorClientError) as error:
+                # No entry of this process would get further; a new one has a new monitor.
+                raise SystemExit(f"ft_launcher's rank monitor is gone ({error})") from error
 
             def report_progress() -> None:
                 attempt.report_progress()
                 client.send_heartbeat()
 
-            train(replace(attempt, report_progress=report_progress))
+            try:
+                train(replace(attempt, report_progress=report_progress))
+            except (CannotTrain, NodeUnhealthy) as error:
+                # Before the other ranks hear of it: the launcher ends this one once they end.
+                ask_to_end(client, error)
+                raise
 
-        try:
-            self._within.run(entered)
-        except (CannotTrain, NodeUnhealthy) as error:
-            ask_to_end(client, error)
-            raise
+        self._within.run(entered)
         client.shutdown_workload_monitoring()

@@ -25,6 +25,7 @@ _COME_AND_GO = frozenset(
         "RankShouldRestart",  # NVRx, raised in every rank for the failure of one
         "RestartAbort",
         "RestartError",
+        "RankMonitorClientError",  # ft_launcher's rank monitor is gone
         "AcceleratorError",  # the GPU's context is broken
         "ContextBroken",
         "OutOfMemoryError",
