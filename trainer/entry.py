@@ -38,15 +38,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = TrainerSettings.from_file(arguments.settings)
     except SettingsError as error:
         return _refuse(str(error), exit_codes.CONFIG)
+    index = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
+    command = launcher_arguments(arguments.launcher, index)
+    launcher = Launcher(command, rules_for(settings))
     if problem := why_not_writable(settings.run_directory):
         return _refuse(*problem)
 
-    index = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     events = EventLog(settings.run_directory, pod=index)
     events.record("pod_started")
-    command = launcher_arguments(arguments.launcher, index)
     with standing_by(settings.recovery.layer, command) as standby:
-        code = Launcher(command, rules_for(settings), spared=standby).run()
+        code = launcher.run(spared=standby)
     events.record("pod_stopped", exit_code=code)
     return code
 

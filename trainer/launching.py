@@ -41,23 +41,29 @@ ALONE_SECONDS = 5.0
 
 
 class Launcher:
-    """The launcher's command, run to the end of the pod."""
+    """The launcher's command, run to the end of the pod.
 
-    def __init__(
-        self, command: Sequence[str], rules: Rules, *, spared: frozenset[int] = frozenset()
-    ) -> None:
-        """``spared``: children that outlive a launcher and serve the next."""
+    Make it early: the kernel drops a SIGTERM that PID 1 has no handler for, and the pod, which
+    is told only once, would train on until it is killed.
+    """
+
+    def __init__(self, command: Sequence[str], rules: Rules) -> None:
         self._command = command
         self._rules = rules
-        self._spared = spared
+        self._spared: frozenset[int] = frozenset()
         self._received: list[int] = []
         self._early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._forward)
 
-    def run(self) -> int:
-        """Run to the end and return what the pod exits with."""
+    def run(self, *, spared: frozenset[int] = frozenset()) -> int:
+        """Run to the end and return what the pod exits with.
+
+        Args:
+            spared: Children that outlive a launcher and serve the next.
+        """
+        self._spared = spared
         adopt_orphans()
         known = self._rules.newest_attempt()
         deadline = time.monotonic() + self._rules.rejoin_seconds
