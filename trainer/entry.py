@@ -40,18 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = TrainerSettings.from_file(arguments.settings)
     except SettingsError as error:
         return _refuse(str(error), exit_codes.CONFIG)
+    index = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
+    command = launcher_arguments(arguments.launcher, index)
+    launcher = Launcher(command, rules_for(settings))
     if problem := why_not_writable(settings.run_directory):
         return _refuse(*problem)
 
-    index = int(os.environ.get("JOB_COMPLETION_INDEX", "0"))
     events = EventLog(settings.run_directory, pod=index)
     events.record("pod_started")
-    command = launcher_arguments(arguments.launcher, index)
     with standing_by(settings.recovery.layer, command) as standby:
-        launcher = Launcher(command, rules_for(settings), spared=standby)
-        # Signals are caught from here on, so that none ends this process and leaves the folder.
+        # Signals are caught by now, so that none ends this process and leaves the folder.
         with _memory_for(settings, index):
-            code = launcher.run()
+            code = launcher.run(spared=standby)
     events.record("pod_stopped", exit_code=code)
     return code
 
@@ -104,7 +104,7 @@ def why_not_writable(directory: Path, *, make: bool = True) -> tuple[str, int] |
 
 
 def _memory_for(settings: TrainerSettings, index: int) -> AbstractContextManager[None]:
-    if not settings.snapshots.enabled:
+    if not (settings.snapshots.enabled and settings.recovery.layer.outlives_ranks):
         return nullcontext()
     return owned_memory(settings.run_directory, index)
 

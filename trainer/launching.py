@@ -1,9 +1,10 @@
 """Runs the launcher as the pod's first process must, and starts it again where that helps.
 
-Signals are passed on and orphans reaped. While the launcher runs, three things are looked at
-once a second: workers that stay stopped, a final word that the launcher does not heed, and
-workers that start again and again without an attempt. When it has ended, ``pod_exit_code``
-says whether the pod ends too. Before another launcher starts, nothing is left of the old one.
+Signals are passed on and orphans reaped. While the launcher runs, four things are looked at
+once a second: workers that stay stopped, a final word that the launcher does not heed,
+workers that start again and again without an attempt, and workers that left in mid-run for a
+launcher that takes it for success. When it has ended, ``pod_exit_code`` says whether the pod
+ends too. Before another launcher starts, nothing is left of the old one.
 
 Not covered: a launcher that is alive and does nothing. Those of torch and NVRx end when
 the store is gone, but a node that vanishes without closing its connections hides that.
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -35,25 +36,34 @@ LOOK_SECONDS = 1.0
 WORD_PATIENCE_SECONDS = 5.0
 """What a launcher gets to end by itself after a final word, and again after SIGTERM."""
 
+ALONE_SECONDS = 5.0
+"""What a launcher that starts no workers again gets to end once all of them have."""
+
 
 class Launcher:
-    """The launcher's command, run to the end of the pod."""
+    """The launcher's command, run to the end of the pod.
 
-    def __init__(
-        self, command: Sequence[str], rules: Rules, *, spared: frozenset[int] = frozenset()
-    ) -> None:
-        """``spared``: children that outlive a launcher and serve the next."""
+    Make it early: the kernel drops a SIGTERM that PID 1 has no handler for, and the pod, which
+    is told only once, would train on until it is killed.
+    """
+
+    def __init__(self, command: Sequence[str], rules: Rules) -> None:
         self._command = command
         self._rules = rules
-        self._spared = spared
+        self._spared: frozenset[int] = frozenset()
         self._received: list[int] = []
         self._early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._forward)
 
-    def run(self) -> int:
-        """Run to the end and return what the pod exits with."""
+    def run(self, *, spared: frozenset[int] = frozenset()) -> int:
+        """Run to the end and return what the pod exits with.
+
+        Args:
+            spared: Children that outlive a launcher and serve the next.
+        """
+        self._spared = spared
         adopt_orphans()
         known = self._rules.newest_attempt()
         deadline = time.monotonic() + self._rules.rejoin_seconds
@@ -111,12 +121,12 @@ class Launcher:
         # a second SIGTERM would cut short the launcher's own clean end.
         while self._early:
             kill(process.pid, self._early.pop(0))
-        watch = _Watch(process.pid, self._rules)
+        watch = _Watch(process.pid, self._rules, self._spared)
         end = os.pidfd_open(process.pid)
         try:
             while process.pid not in (ended := reap()):
                 select.select([end], [], [], LOOK_SECONDS)
-                watch.look(time.monotonic())
+                watch.look(time.monotonic(), is_stopping=bool(self._received))
         finally:
             os.close(end)
             self._process = None  # its number may become another's
@@ -133,19 +143,22 @@ class Launcher:
 class _Watch:
     """What is looked at once a second while one launcher runs."""
 
-    def __init__(self, pid: int, rules: Rules) -> None:
+    def __init__(self, pid: int, rules: Rules, spared: frozenset[int]) -> None:
         self._pid = pid
         self._rules = rules
+        self._not_workers = spared | {pid}
         self._stopped = StoppedProcesses()
         self._ends_at: float | None = None
         self._is_told = False
+        self._alone_since: float | None = None
         self._last_start: float | None = None
         self._num_starts = 0
         self._newest_attempt = rules.newest_attempt()
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, *, is_stopping: bool) -> None:
         limit = self._rules.stopped_seconds
-        for pid in self._stopped.for_longer_than(limit, descendants(), now=now):
+        states = descendants()
+        for pid in self._stopped.for_longer_than(limit, states, now=now):
             say(f"process {pid} has been stopped for {limit:g} s; it is killed")
             kill(pid)
         word = exit_codes.read_final_word()
@@ -156,6 +169,24 @@ class _Watch:
                 exit_codes.ORDINARY_FAILURE,
                 f"workers started {self._num_starts} times and made no attempt; the pod ends",
             )
+        elif not is_stopping and self._is_left_alone(states, now):
+            exit_codes.leave_final_word(
+                exit_codes.ORDINARY_FAILURE,
+                "the workers left before the run was done, and the launcher stayed; the pod ends",
+            )
+
+    def _is_left_alone(self, states: Mapping[int, str], now: float) -> bool:
+        """Workers that end with 0 have succeeded for torchrun: it waits minutes for other nodes'.
+
+        One that starts them again may be without any for as long, until all nodes have met.
+        """
+        has_worked = exit_codes.are_notes_kept() and exit_codes.has_worker_started()
+        if self._rules.in_place or not has_worked or states.keys() - self._not_workers:
+            self._alone_since = None
+            return False
+        if self._alone_since is None:
+            self._alone_since = now
+        return now - self._alone_since > ALONE_SECONDS
 
     def _starts_without_end(self) -> bool:
         start = exit_codes.last_worker_start()

@@ -51,6 +51,11 @@ class RecoveryLayer(StrEnum):
         return self in (RecoveryLayer.IN_JOB, RecoveryLayer.LAYERED)
 
     @property
+    def outlives_ranks(self) -> bool:
+        """Whether a pod may see another attempt, so that what is in its memory is of use."""
+        return self.uses_ft_launcher or self.reenters
+
+    @property
     def reenters(self) -> bool:
         """Whether a living process trains again, watched by a monitor that it forks."""
         return self in (RecoveryLayer.IN_PROCESS, RecoveryLayer.LAYERED)

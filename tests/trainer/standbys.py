@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 # Arguments: where to listen. Says when it is ready, as the real one's socket does.
 STANDBY = """
 import os, sys
-from trainer.standby.process import die_with, take_over
+from trainer.parent_death import die_with
+from trainer.standby.process import take_over
 from trainer.standby.server import Standby
 die_with(os.getppid())
 standby = Standby(sys.argv[1], lambda: None)

@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -66,6 +67,15 @@ if __name__ == '__main__':
     (child,) = multiprocessing.active_children()
     print(child.pid, flush=True)
     input()
+"""
+
+# In place of ``put``, which is first called when the worker has just been started.
+DIE = """
+import os, signal
+def die(queue, item):
+    (child,) = multiprocessing.active_children()
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -200,6 +210,28 @@ def test_a_worker_dies_with_a_trainer_that_is_killed(tmp_path: Path) -> None:
     assert has_ended(pidfd)
 
 
+def test_a_worker_shares_nothing_with_its_trainer_that_has_a_name(tmp_path: Path) -> None:
+    # Launchers kill whole process groups, and so the tracker that would unlink a semaphore.
+    with trainer_of(TRAINER, tmp_path, tmp_path / "store") as (pid,):
+        pidfd = os.pidfd_open(int(pid))
+        assert "/dev/shm/" not in Path(f"/proc/{pid}/maps").read_text()
+    assert has_ended(pidfd)
+
+
+def test_a_trainer_killed_before_the_first_call_leaves_no_worker(tmp_path: Path) -> None:
+    hasty = "from trainer.checkpoint.worker_queue import WorkerQueue\n" + TRAINER.replace(
+        "    worker.start", "    WorkerQueue.put = die\n    worker.start"
+    ).replace("if __name__", DIE + "if __name__")
+    with trainer_of(hasty, tmp_path, tmp_path / "store") as (pid,):
+        try:
+            pidfd = os.pidfd_open(int(pid))
+        except ProcessLookupError:
+            return
+        # It has to import all that it needs first.
+        assert select.select([pidfd], [], [], 90)[0]
+        os.close(pidfd)
+
+
 def test_a_trainer_killed_during_a_save_leaves_no_process_and_no_memory(tmp_path: Path) -> None:
     with trainer_of(SAVING_TRAINER, tmp_path, tmp_path) as (pid, memory):
         pidfd = os.pidfd_open(int(pid))
@@ -246,4 +278,7 @@ from trainer.checkpoint.shard_file import warm_up
 warm_up(os.getpid())  # which is not its parent's
 print('still here')
 """
-    assert subprocess.check_output([sys.executable, "-c", script], cwd=ROOT) == b""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")

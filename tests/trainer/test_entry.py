@@ -124,6 +124,19 @@ def test_sigterm_reaches_the_launcher_and_the_pod_was_stopped(settings: Path) ->
     assert events_of(settings)[-1]["exit_code"] == 143
 
 
+def test_a_sigterm_before_there_is_a_launcher_stops_the_pod_too(settings: Path) -> None:
+    script = """
+import signal, sys
+from trainer import entry
+entry.why_not_writable = lambda directory: signal.raise_signal(signal.SIGTERM)  # it takes long
+sys.exit(entry.main(sys.argv[1:]))
+"""
+    (settings.parent / "run").mkdir()
+    command = [sys.executable, "-c", script, "--settings", str(settings), "--", "sleep", "60"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (143, "")
+
+
 def test_another_signal_is_passed_on_and_is_no_request_to_stop(settings: Path) -> None:
     with entry(settings, sys.executable, "-c", LISTENER) as process:
         assert process.stdout is not None

@@ -19,12 +19,13 @@ import trainer.launching as launching
 from trainer.launch_rules import Rules
 launching.LOOK_SECONDS = launching.REJOIN_PAUSE_SECONDS = 0.02
 launching.WORD_PATIENCE_SECONDS = 0.2
-layer, rejoin_seconds, claims, script = sys.argv[1:]
+launching.ALONE_SECONDS = 0.2
+layer, rejoin_seconds, claims, shell, script = sys.argv[1:]
 rules = Rules(
     in_place=layer == 'in_job', rejoin_seconds=float(rejoin_seconds), stopped_seconds=0.2,
     most_starts=3, newest_attempt=lambda: len(open(claims).read()),
 )
-sys.exit(launching.Launcher(['sh', '-c', script], rules).run())
+sys.exit(launching.Launcher([shell, '-c', script], rules).run())
 """
 
 FAILED = Ending(code=1, has_worked=True)
@@ -56,12 +57,17 @@ def test_how_a_launcher_ended_decides_about_the_pod(
 
 
 def run(
-    tmp_path: Path, script: str, *, layer: str = "in_job", rejoin: float = 60
+    tmp_path: Path,
+    script: str,
+    *,
+    layer: str = "in_job",
+    rejoin: float = 60,
+    shell: str = "sh",
 ) -> tuple[int, str]:
     """Exit code of the pod and its stderr; the script works in ``tmp_path``."""
     (tmp_path / "claims").touch()
     done = subprocess.run(
-        [sys.executable, "-c", PID_1, layer, str(rejoin), str(tmp_path / "claims"), script],
+        [sys.executable, "-c", PID_1, layer, str(rejoin), str(tmp_path / "claims"), shell, script],
         cwd=tmp_path,
         env={
             **os.environ,
@@ -119,6 +125,43 @@ def test_an_end_with_0_before_the_run_is_done_is_a_failure(tmp_path: Path) -> No
     assert code == 1
     assert "a rank left in mid-run" in errors
     assert run(tmp_path, "echo 0 the run is done > exit", layer="pod") == (0, "")
+
+
+def test_a_launcher_that_stays_after_workers_left_with_0_in_mid_run_is_ended(
+    tmp_path: Path,
+) -> None:
+    code, errors = run(tmp_path, "touch exit; exec sleep 60", layer="pod")
+    assert code == 1
+    assert "the workers left before the run was done, and the launcher stayed" in errors
+
+
+def test_a_launcher_that_stays_while_it_has_a_worker_is_left_alone(tmp_path: Path) -> None:
+    script = """
+        touch exit
+        sh -c 'sleep 0.6; echo 0 the run is done > exit'
+    """
+    assert run(tmp_path, script, layer="pod") == (0, "")
+
+
+def test_a_launcher_that_stays_in_a_pod_that_is_stopping_is_left_alone(tmp_path: Path) -> None:
+    script = """
+        trap 'read -t 0.6 nothing <> pipe; exit 1' TERM
+        touch exit
+        kill -TERM $PPID
+        read nothing <> pipe
+    """
+    os.mkfifo(tmp_path / "pipe")
+    assert run(tmp_path, script, layer="pod", shell="bash") == (143, "")
+
+
+def test_a_launcher_that_starts_workers_again_may_stay_without_any(tmp_path: Path) -> None:
+    script = """
+        touch exit
+        read -t 0.6 nothing <> pipe
+        echo 0 the run is done > exit
+    """
+    os.mkfifo(tmp_path / "pipe")
+    assert run(tmp_path, script, shell="bash") == (0, "")
 
 
 def test_a_worker_that_stays_stopped_is_killed(tmp_path: Path) -> None:

@@ -81,6 +81,21 @@ input()
         Path(address).unlink()
 
 
+def test_a_signal_that_comes_once_the_worker_has_ended_does_not_hide_how(standby: str) -> None:
+    late = """
+import signal
+from trainer.standby import wire
+receive = wire.receive_status
+def receive_and_be_signalled(connection):
+    status = receive(connection)
+    assert connection.recv(1) == b''  # the standby has closed it
+    signal.raise_signal(signal.SIGTERM)
+    return status
+wire.receive_status = receive_and_be_signalled
+"""
+    assert ended(worker("os._exit(7)", standby=standby, script=late + WORKER)) == (7, "", "")
+
+
 def test_a_worker_that_ends_with_0_before_the_run_is_done_has_failed(
     standby: str, tmp_path: Path
 ) -> None:

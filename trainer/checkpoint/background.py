@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from multiprocessing.process import BaseProcess
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
 
 from trainer.checkpoint.host_memory import HostMemory
+from trainer.checkpoint.worker_queue import WorkerQueue
 
 logger = logging.getLogger(__name__)
 
@@ -125,19 +127,38 @@ class BackgroundWorker:
             # Its destructor would wait for a process that is gone and, in 0.6 and 0.7,
             # settle what is left undone in a collective that no other rank calls.
             self._queue.async_calls.clear()
-            self._queue.persistent_caller.process = None
+            caller = self._queue.persistent_caller
+            caller.process = None
+            for queue in (caller.queue, caller.preload_q, caller.comp_q):
+                queue.close()
         self._queue = None
 
 
 def _new_queue() -> Any:
-    from nvidia_resiliency_ext.checkpointing.async_ckpt.core import AsyncCallsQueue
+    from nvidia_resiliency_ext.checkpointing.async_ckpt import core
 
     # Of __init__: the metaclass of 0.6 and 0.7 hides the parameters of the class itself.
-    known = inspect.signature(AsyncCallsQueue.__init__).parameters
+    known = inspect.signature(core.AsyncCallsQueue.__init__).parameters
     # 0.6 and 0.7 pick a GPU for the worker unless told otherwise, and divide by the
     # number of GPUs; ours only ever touches host memory.
     options = {"cpu_shm_mode": True} if "cpu_shm_mode" in known else {}
-    return AsyncCallsQueue(persistent=True, **options)
+    queue = core.AsyncCallsQueue(persistent=True, **options)
+    with _queues_without_names(core):
+        caller = queue._get_async_caller()
+    assert isinstance(caller.queue, WorkerQueue)  # else semaphores would be left in /dev/shm
+    return queue
+
+
+@contextmanager
+def _queues_without_names(core: Any) -> Iterator[None]:
+    """While the block runs, NVRx makes each queue to its worker out of a pipe."""
+    ours = SimpleNamespace(JoinableQueue=WorkerQueue, Queue=WorkerQueue)
+    multiprocessing = core.mp
+    try:
+        core.mp = SimpleNamespace(get_context=lambda _method: ours)
+        yield
+    finally:
+        core.mp = multiprocessing
 
 
 @contextmanager

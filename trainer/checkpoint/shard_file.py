@@ -1,9 +1,7 @@
 """Runs in the checkpoint worker: writes one rank's staged shards and reports how it went."""
 
-import ctypes
 import gc
 import os
-import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +18,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from trainer.checkpoint.layout import FileRecord, sync_folder
 from trainer.checkpoint.staging import Slot, attach, write_report
 from trainer.checkpoint.summed_file import SummedFile, SummingFileSystem
-
-_PR_SET_PDEATHSIG = 1
+from trainer.parent_death import die_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ class LocalShardFile:
             return
         try:
             if self._file is None:
-                _die_with(self._trainer_pid)
+                die_with(self._trainer_pid)
                 self._file = SummedFile(self._temporary())
             self._file.write(content)
         except OSError as error:
@@ -103,15 +100,18 @@ class LocalShardFile:
 
 
 def warm_up(trainer_pid: int) -> None:
-    """The worker's first call: by its end everything is imported and its life is tied to ours."""
-    _die_with(trainer_pid)
+    """The worker's first call: by its end everything is imported and its life is tied to ours.
+
+    NVRx's worker would live on as an orphan, in a save that is stuck.
+    """
+    die_with(trainer_pid)
     # NVRx runs its worker without the collector, and each save leaves 6 KB of cycles a tensor.
     gc.enable()
 
 
 def write_shards(order: WriteOrder) -> None:
     """Write the files of ``order`` durably and leave a report; never raises."""
-    _die_with(order.trainer_pid)
+    die_with(order.trainer_pid)
     try:
         mapping = attach(order.memory)
     except OSError:
@@ -146,10 +146,3 @@ class _StagedPlanner(DefaultSavePlanner):
 
     def resolve_data(self, write_item: WriteItem) -> Tensor:
         return self._tensors[write_item.index]
-
-
-def _die_with(trainer_pid: int) -> None:
-    """Be killed when the trainer dies; NVRx's worker would live on as an orphan."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != trainer_pid:  # it died before the line above
-        os._exit(0)

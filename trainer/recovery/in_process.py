@@ -42,9 +42,17 @@ _HARDWARE_CHECKS = ("ChainedGPUHealthCheck", "ChainedNVLHealthCheck", "ChainedNi
 class InProcessLayer:
     exits_when_hung = False
 
-    def __init__(self, recovery: RecoverySettings, timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        recovery: RecoverySettings,
+        timeouts: Timeouts,
+        *,
+        before_abort: Callable[[], None],
+    ) -> None:
+        """``before_abort`` is called in a thread, before collectives of this rank are aborted."""
         self._recovery = recovery
         self._timeouts = timeouts
+        self._before_abort = before_abort
 
     def run(self, train: Callable[[Attempt], None]) -> None:
         # The Wrapper rewrites RANK and WORLD_SIZE, never these.
@@ -79,7 +87,10 @@ class InProcessLayer:
                 min_world_size=world_size,
                 min_active_world_size=world_size,
             ),
-            abort=inprocess.abort.AbortTorchDistributed(),
+            # The last one is called first.
+            abort=inprocess.Compose(
+                inprocess.abort.AbortTorchDistributed(), _Before(self._before_abort)
+            ),
             health_check=inprocess.Compose(*own_checks),
             completion=_Leave(leaving),
             terminate=_Leave(leaving),
@@ -192,6 +203,15 @@ class _Entries:
         call_wrapper.wrapper.barrier_timeout = _AT_ONCE
         call_wrapper.base_store.leave_at_once()
         self.leaving.set()
+
+
+class _Before(inprocess.abort.Abort):  # type: ignore[misc]
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+
+    def __call__(self, state: inprocess.FrozenState) -> inprocess.FrozenState:
+        self._act()
+        return state
 
 
 class _Leave(inprocess.completion.Completion, inprocess.terminate.Terminate):  # type: ignore[misc]

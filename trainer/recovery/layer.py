@@ -38,8 +38,13 @@ class Layer(Protocol):
         """Call ``train`` until it returns, or raise what this layer cannot recover from."""
 
 
-def layer_for(settings: TrainerSettings, timeouts: Timeouts) -> Layer:
-    """The layer that the settings name; only its own imports are paid for."""
+def layer_for(
+    settings: TrainerSettings, timeouts: Timeouts, *, before_abort: Callable[[], None]
+) -> Layer:
+    """The layer that the settings name; only its own imports are paid for.
+
+    ``before_abort`` is called where a layer aborts the collectives of a living process.
+    """
     match settings.recovery.layer:
         case RecoveryLayer.NONE | RecoveryLayer.POD:
             return OnceLayer()
@@ -50,11 +55,11 @@ def layer_for(settings: TrainerSettings, timeouts: Timeouts) -> Layer:
         case RecoveryLayer.IN_PROCESS:
             from trainer.recovery.in_process import InProcessLayer
 
-            return InProcessLayer(settings.recovery, timeouts)
+            return InProcessLayer(settings.recovery, timeouts, before_abort=before_abort)
         case RecoveryLayer.LAYERED:
             from trainer.recovery.layered import LayeredLayer
 
-            return LayeredLayer(settings.recovery, timeouts)
+            return LayeredLayer(settings.recovery, timeouts, before_abort=before_abort)
 
 
 class OnceLayer:

@@ -24,8 +24,14 @@ from trainer.timeouts import Timeouts
 class LayeredLayer:
     exits_when_hung = True  # where the restart within the process does not come about
 
-    def __init__(self, recovery: RecoverySettings, timeouts: Timeouts) -> None:
-        self._within = InProcessLayer(recovery, timeouts)
+    def __init__(
+        self,
+        recovery: RecoverySettings,
+        timeouts: Timeouts,
+        *,
+        before_abort: Callable[[], None],
+    ) -> None:
+        self._within = InProcessLayer(recovery, timeouts, before_abort=before_abort)
 
     def run(self, train: Callable[[Attempt], None]) -> None:
         client = fault_tolerance.RankMonitorClient()

@@ -2,7 +2,8 @@
 
 import sys
 
-from trainer.standby.process import die_with, take_over
+from trainer.parent_death import die_with
+from trainer.standby.process import take_over
 
 
 def main(address: str, parent: int) -> int:

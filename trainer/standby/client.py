@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from types import FrameType
 
 from trainer.standby import wire
@@ -76,7 +77,8 @@ def _stand_for_worker(connection: socket.socket) -> int:
     ignored = [int(number) for number, known in handlers.items() if known is signal.SIG_IGN]
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        connection.sendall(bytes([number]))
+        with suppress(OSError):  # the worker has ended; how, is still to be read, or was
+            connection.sendall(bytes([number]))
 
     try:
         order = wire.Order(

@@ -11,15 +11,7 @@ import sys
 
 from trainer.standby.wire import Order
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
-
-
-def die_with(parent: int) -> None:
-    """Be killed when ``parent`` dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def take_over(order: Order, descriptors: list[int]) -> None:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from trainer.parent_death import die_with
 from trainer.standby import wire
-from trainer.standby.process import die_with
 
 ORDER_SECONDS = 5.0
 _BACKLOG = 64
