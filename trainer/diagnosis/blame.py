@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trainer.diagnosis.stacks import Frame, waits_in
+from trainer.echoes import is_echo
 
 
 class Cause(StrEnum):
@@ -63,13 +64,6 @@ class Diagnosis:
     node: str = ""
 
 
-_ECHOES = re.compile(
-    r"^(RankShouldRestart|RestartAbort|Dist\w*Error)\b"
-    r"|connection (closed|reset|refused)|closed by peer|timed out|broken pipe|nccl|gloo",
-    re.IGNORECASE,
-)
-"""Failures that tell of another rank's end."""
-
 _EXIT = re.compile(r"^SystemExit: ?(.*)$")
 
 
@@ -77,7 +71,7 @@ def diagnose(attempt: int, traces: Sequence[Trace]) -> Diagnosis:
     """Name the rank to blame, or say that none can be named."""
     if not traces:
         return Diagnosis(attempt, Cause.UNKNOWN, "no rank left anything of this attempt")
-    failed = [t for t in traces if t.end is End.FAILED and not _ECHOES.search(t.reason)]
+    failed = [t for t in traces if t.end is End.FAILED and not is_echo(t.reason)]
     if failed:
         return _failed(attempt, failed, num_ranks=len(traces))
     silent = [t for t in traces if t.end is End.NONE and not t.frames and not t.told_to_stop]
