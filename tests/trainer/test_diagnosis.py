@@ -1,6 +1,8 @@
 """The diagnosis of a run's folder: what is read of it, torn or missing, and the command."""
 
 import json
+import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,9 @@ def leave(run: Path, rank: int, stacks: str, *, attempt: int = 1, step: int = 56
     file = StackFile(attempt_folder(run, attempt), rank)
     file.write(stacks.rstrip("\n"))
     file.close()
+    *_, main = re.findall("0x[0-9a-f]{16}", stacks) or [""]
+    header = f"{threading.main_thread().ident:#x}"
+    file.path.write_text(file.path.read_text().replace(header, main))  # that of the process told of
     return events
 
 
@@ -79,6 +84,45 @@ def test_the_main_threads_latest_stack_is_read() -> None:
     assert str(left.frames[0]) == "_suffer at faults/injector.py:78"
     assert [frame.function for frame in left.frames] == ["_suffer", "_step"]
     assert waits_in(left.frames) == ""
+
+
+def test_a_dump_that_is_cut_short_passes_no_other_thread_off_as_the_main_one() -> None:
+    header = '{"node": "a", "main_thread": "0x7f45fdfcbb80"}\n'
+    torn = HANGS[: HANGS.rindex("Thread 0x00007f45fdfcbb80")]  # its last dump has no main thread
+    assert [frame.function for frame in read_stacks(header + torn).frames] == ["_suffer", "_step"]
+
+
+def test_a_rank_that_made_progress_again_has_no_stack() -> None:
+    assert read_stacks('{"node": "a"}\n' + HANGS + "progress again\n").frames == ()
+    assert read_stacks('{"node": "a"}\n' + HANGS + "progress again\n" + WAITS).frames != ()
+
+
+def test_a_killed_rank_that_was_late_long_before_was_killed(tmp_path: Path) -> None:
+    leave(tmp_path, 0, "told to stop").close()
+    leave(tmp_path, 1, HANGS + "progress again").close()
+    found = diagnose_attempt(tmp_path, 1)
+    assert (found.cause, found.rank) == (Cause.VANISHED, 1)
+
+
+def test_the_stack_file_names_the_main_thread_as_its_dumps_do(tmp_path: Path) -> None:
+    file = StackFile(tmp_path, 0)
+    other = threading.Thread(target=file.add_stacks)
+    other.start()
+    other.join()
+    file.close()
+    left = read_stacks(file.path.read_text())
+    assert "test_the_stack_file_names_the_main_thread_as_its_dumps_do" in {
+        frame.function for frame in left.frames
+    }
+
+
+def test_a_stack_file_that_was_closed_takes_nothing_and_raises_nothing(tmp_path: Path) -> None:
+    file = StackFile(tmp_path, 0)
+    file.close()
+    before = file.path.read_text()
+    file.write("told to stop")
+    file.add_stacks()
+    assert file.path.read_text() == before
 
 
 def test_a_rank_whose_host_waits_for_the_gpu_waits_for_others() -> None:
