@@ -161,6 +161,14 @@ def test_a_killed_rank_is_told_from_one_that_was_stopped_for_it(tmp_path: Path) 
     )
 
 
+def test_a_failure_before_the_next_attempt_has_its_number_hides_none(tmp_path: Path) -> None:
+    events = leave(tmp_path, 0, "")
+    events.record("attempt_failed", reason="ValueError: bad token")
+    events.record("attempt_failed", reason="ContextBroken: node a: cuda")
+    events.close()
+    assert diagnose_attempt(tmp_path, 1).line.endswith("raised ValueError: bad token in step 57")
+
+
 def test_what_the_recorder_saved_settles_who_is_behind(tmp_path: Path) -> None:
     for rank, count in enumerate((12, 12, 11)):
         leave(tmp_path, rank, WAITS).close()
@@ -170,12 +178,31 @@ def test_what_the_recorder_saved_settles_who_is_behind(tmp_path: Path) -> None:
     assert (found.cause, found.rank) == (Cause.OUT_OF_STEP, 2)
 
 
-def recorded(count: int) -> dict[str, Any]:
+def recorded(*counts: int) -> dict[str, Any]:
+    """What a process recorded that made a group for each attempt, all of the same name."""
     entries = [
-        {"collective_seq_id": number, "process_group": ["0", "default_pg"], "state": "scheduled"}
+        {
+            "collective_seq_id": number,
+            "pg_id": group,
+            "process_group": ["0", "default_pg"],
+            "state": "scheduled",
+        }
+        for group, count in enumerate(counts)
         for number in range(1, count + 1)
     ]
     return {"version": "2.10", "entries": entries}
+
+
+def behind(*recordings: dict[str, Any]) -> frozenset[int]:
+    return furthest_behind(
+        {rank: last_collectives(json.dumps(each).encode()) for rank, each in enumerate(recordings)}
+    )
+
+
+def test_collectives_of_earlier_attempts_in_the_process_put_nobody_behind() -> None:
+    assert behind(recorded(9, 3), recorded(8, 3)) == frozenset()
+    assert behind(recorded(8, 3), recorded(9, 2)) == {1}
+    assert behind(recorded(9), recorded(9, 1)) == frozenset()  # it cannot be told
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"entries": [{}]}', b'{"entries": 3}'])
