@@ -17,7 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainer.diagnosis.flight_recorder import save_collectives
-from trainer.diagnosis.stack_file import NO_PROGRESS, TOLD_TO_STOP, StackFile, attempt_folder
+from trainer.diagnosis.stack_file import (
+    NO_PROGRESS,
+    PROGRESS_AGAIN,
+    TOLD_TO_STOP,
+    StackFile,
+    attempt_folder,
+)
 from trainer.pace import Pace
 
 logger = logging.getLogger(__name__)
@@ -51,6 +57,9 @@ class Watchdog:
         self._noticed = self._due
         """The deadline that was acted on last; each is once."""
 
+        self._was_overdue = False
+        """Since the last step that was counted: stacks that were saved show no end."""
+
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
 
@@ -61,21 +70,29 @@ class Watchdog:
 
         ``report_hang`` restarts the rank within this process; it is called from a thread.
         """
+        folder = attempt_folder(self._run_directory, attempt)
+        # First, and with the timer still set: storage may not answer, and SIGTERM may come.
+        stacks = StackFile(folder, rank)
         faulthandler.cancel_dump_traceback_later()  # it holds the old file
-        self._stacks.close()
-        self._rank, self._folder = rank, attempt_folder(self._run_directory, attempt)
-        self._stacks = StackFile(self._folder, rank)
+        old, self._stacks = self._stacks, stacks
+        self._rank, self._folder = rank, folder
         self._pace = Pace(shortest=self._shortest, longest=self._seconds)
         self._report_hang = report_hang
+        self._was_overdue = False
         self._arm()
+        old.close()
 
     def count_step(self, seconds: float) -> None:
-        """An ordinary step took so long."""
+        """An ordinary step is complete, and took so long."""
         self._pace.count_step(seconds)
+        if self._was_overdue:
+            self._was_overdue = False
+            self._stacks.write(PROGRESS_AGAIN)
 
     def expect_progress(self, within: float | None = None) -> None:
         """Progress was made; the next is due ``within`` seconds, or when the pace says."""
         self._since = time.monotonic()
+        self._was_overdue |= self._since > self._due
         self._due = self._since + (within or self._pace.deadline_seconds)
         self._arm()
         if self._thread is None:
@@ -118,8 +135,13 @@ class Watchdog:
         stacks, report_hang = self._stacks, self._report_hang
         seconds = time.monotonic() - self._since
         stacks.write(f"{NO_PROGRESS} for {seconds:.1f} s")
-        faulthandler.dump_traceback(file=stacks.file, all_threads=True)
+        stacks.add_stacks()
         logger.error("No progress for %.1f s; stacks are in %s", seconds, stacks.path)
         save_collectives(self._folder, self._rank)
-        if report_hang is not None:
+        if report_hang is None:
+            return
+        try:
             report_hang()
+        except Exception:
+            # The layer's own, longer timeout follows. This thread has the next attempt to watch.
+            logger.exception("The recovery layer could not be told of the hang")

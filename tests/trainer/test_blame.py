@@ -56,6 +56,31 @@ def test_of_several_ranks_outside_collectives_the_one_that_is_a_step_behind_hung
     assert blamed(rank(0, frames=IN_ALL_REDUCE), rank(1, frames=SLEEPS), behind) == (Cause.HUNG, 2)
 
 
+def test_of_several_ranks_that_hung_alike_none_is_singled_out() -> None:
+    hung = [rank(number, frames=SLEEPS, node="node-b") for number in (1, 2)]
+    found = diagnose(3, [rank(0, frames=IN_ALL_REDUCE), *hung])
+    assert (found.cause, found.rank, found.node) == (Cause.HUNG, None, "node-b")
+    assert found.line == (
+        "ranks 1, 2, all on node node-b, hung in step 57: their stacks end in batch at "
+        "trainer/data.py:77; the others wait for them in all_reduce"
+    )
+
+
+def test_ranks_that_all_hung_in_one_place_do_not_wait_for_each_other() -> None:
+    assert blamed(rank(0, frames=SLEEPS), rank(1, frames=SLEEPS)) == (Cause.HUNG, None)
+    said = line(rank(0, frames=SLEEPS), rank(1, frames=SLEEPS))
+    assert said == "every rank hung in step 57: their stacks end in batch at trainer/data.py:77"
+
+
+def test_of_several_ranks_outside_collectives_the_recorder_names_the_one_behind() -> None:
+    traces = [
+        rank(0, frames=IN_ALL_REDUCE),
+        rank(1, frames=SLEEPS),
+        rank(2, frames=SLEEPS, is_behind=True),
+    ]
+    assert blamed(*traces) == (Cause.HUNG, 2)
+
+
 def test_a_rank_that_raised_is_named_with_its_reason() -> None:
     traces = (failed(0, CONNECTION_CLOSED), failed(2, "ValueError: bad token"))
     assert line(*traces) == "rank 2 on node node-2 raised ValueError: bad token in step 57"

@@ -1,6 +1,8 @@
 """The diagnosis of a run's folder: what is read of it, torn or missing, and the command."""
 
 import json
+import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,9 @@ def leave(run: Path, rank: int, stacks: str, *, attempt: int = 1, step: int = 56
     file = StackFile(attempt_folder(run, attempt), rank)
     file.write(stacks.rstrip("\n"))
     file.close()
+    *_, main = re.findall("0x[0-9a-f]{16}", stacks) or [""]
+    header = f"{threading.main_thread().ident:#x}"
+    file.path.write_text(file.path.read_text().replace(header, main))  # that of the process told of
     return events
 
 
@@ -80,6 +85,45 @@ def test_the_main_threads_latest_stack_is_read() -> None:
     assert str(left.frames[0]) == "_suffer at faults/injector.py:78"
     assert [frame.function for frame in left.frames] == ["_suffer", "_step"]
     assert waits_in(left.frames) == ""
+
+
+def test_a_dump_that_is_cut_short_passes_no_other_thread_off_as_the_main_one() -> None:
+    header = '{"node": "a", "main_thread": "0x7f45fdfcbb80"}\n'
+    torn = HANGS[: HANGS.rindex("Thread 0x00007f45fdfcbb80")]  # its last dump has no main thread
+    assert [frame.function for frame in read_stacks(header + torn).frames] == ["_suffer", "_step"]
+
+
+def test_a_rank_that_made_progress_again_has_no_stack() -> None:
+    assert read_stacks('{"node": "a"}\n' + HANGS + "progress again\n").frames == ()
+    assert read_stacks('{"node": "a"}\n' + HANGS + "progress again\n" + WAITS).frames != ()
+
+
+def test_a_killed_rank_that_was_late_long_before_was_killed(tmp_path: Path) -> None:
+    leave(tmp_path, 0, "told to stop").close()
+    leave(tmp_path, 1, HANGS + "progress again").close()
+    found = diagnose_attempt(tmp_path, 1)
+    assert (found.cause, found.rank) == (Cause.VANISHED, 1)
+
+
+def test_the_stack_file_names_the_main_thread_as_its_dumps_do(tmp_path: Path) -> None:
+    file = StackFile(tmp_path, 0)
+    other = threading.Thread(target=file.add_stacks)
+    other.start()
+    other.join()
+    file.close()
+    left = read_stacks(file.path.read_text())
+    assert "test_the_stack_file_names_the_main_thread_as_its_dumps_do" in {
+        frame.function for frame in left.frames
+    }
+
+
+def test_a_stack_file_that_was_closed_takes_nothing_and_raises_nothing(tmp_path: Path) -> None:
+    file = StackFile(tmp_path, 0)
+    file.close()
+    before = file.path.read_text()
+    file.write("told to stop")
+    file.add_stacks()
+    assert file.path.read_text() == before
 
 
 def test_a_rank_whose_host_waits_for_the_gpu_waits_for_others() -> None:
@@ -119,6 +163,14 @@ def test_a_killed_rank_is_told_from_one_that_was_stopped_for_it(tmp_path: Path) 
     )
 
 
+def test_a_failure_before_the_next_attempt_has_its_number_hides_none(tmp_path: Path) -> None:
+    events = leave(tmp_path, 0, "")
+    events.record("attempt_failed", reason="ValueError: bad token")
+    events.record("attempt_failed", reason="ContextBroken: node a: cuda")
+    events.close()
+    assert diagnose_attempt(tmp_path, 1).line.endswith("raised ValueError: bad token in step 57")
+
+
 def test_what_the_recorder_saved_settles_who_is_behind(tmp_path: Path) -> None:
     for rank, count in enumerate((12, 12, 11)):
         leave(tmp_path, rank, WAITS).close()
@@ -128,12 +180,31 @@ def test_what_the_recorder_saved_settles_who_is_behind(tmp_path: Path) -> None:
     assert (found.cause, found.rank) == (Cause.OUT_OF_STEP, 2)
 
 
-def recorded(count: int) -> dict[str, Any]:
+def recorded(*counts: int) -> dict[str, Any]:
+    """What a process recorded that made a group for each attempt, all of the same name."""
     entries = [
-        {"collective_seq_id": number, "process_group": ["0", "default_pg"], "state": "scheduled"}
+        {
+            "collective_seq_id": number,
+            "pg_id": group,
+            "process_group": ["0", "default_pg"],
+            "state": "scheduled",
+        }
+        for group, count in enumerate(counts)
         for number in range(1, count + 1)
     ]
     return {"version": "2.10", "entries": entries}
+
+
+def behind(*recordings: dict[str, Any]) -> frozenset[int]:
+    return furthest_behind(
+        {rank: last_collectives(json.dumps(each).encode()) for rank, each in enumerate(recordings)}
+    )
+
+
+def test_collectives_of_earlier_attempts_in_the_process_put_nobody_behind() -> None:
+    assert behind(recorded(9, 3), recorded(8, 3)) == frozenset()
+    assert behind(recorded(8, 3), recorded(9, 2)) == {1}
+    assert behind(recorded(9), recorded(9, 1)) == frozenset()  # it cannot be told
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"entries": [{}]}', b'{"entries": 3}'])

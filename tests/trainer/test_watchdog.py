@@ -4,6 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from trainer.diagnosis.stack_file import StackFile
 from trainer.watchdog import Watchdog
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +83,63 @@ stuck_in_a_collective(1)
     assert (code, out) == (0, TOLD)
 
 
+def test_a_layer_that_cannot_be_told_ends_no_watch(tmp_path: Path) -> None:
+    script = """
+def report_hang():
+    print("told the layer", flush=True)
+    raise ConnectionError("its monitor is gone")
+watchdog = watch(False, report_hang)
+stuck_in_a_collective(1)
+watchdog.begin_attempt(7, 3, report_hang)
+watchdog.expect_progress()
+stuck_in_a_collective(1)
+"""
+    assert run(script, tmp_path)[:2] == (0, 2 * TOLD)
+
+
+def test_a_rank_that_completes_a_step_after_all_says_so(tmp_path: Path) -> None:
+    script = """
+watchdog = watch(False)
+stuck_in_a_collective(1)
+watchdog.expect_progress(within=60)
+watchdog.count_step(1.0)
+watchdog.count_step(0.1)
+"""
+    _, _, stacks = run(script, tmp_path)
+    assert "stuck_in_a_collective" in stacks
+    assert stacks.endswith("\nprogress again\n")
+    assert stacks.count("progress again") == 1
+
+
+def test_a_restart_after_a_hang_is_no_progress(tmp_path: Path) -> None:
+    script = """
+watchdog = watch(False)
+stuck_in_a_collective(1)
+watchdog.expect_progress(within=60)
+watchdog.begin_attempt(8, 3, None)
+watchdog.count_step(0.1)
+"""
+    assert "progress again" not in run(script, tmp_path)[2]
+    assert "progress again" not in (tmp_path / "stacks/attempt-8/rank-3.txt").read_text()
+
+
+def test_a_sigterm_that_comes_between_two_attempts_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watchdog = Watchdog(tmp_path, rank=0, seconds=60, shortest=5, exits=False)
+    watchdog.begin_attempt(1, 0, None)
+
+    class SlowToOpen(StackFile):
+        def __init__(self, folder: Path, rank: int) -> None:
+            watchdog.note_stop()  # as the handler does, between any two bytecodes
+            super().__init__(folder, rank)
+
+    monkeypatch.setattr("trainer.watchdog.StackFile", SlowToOpen)
+    watchdog.begin_attempt(2, 0, None)
+    watchdog.stop()
+    assert "told to stop\n" in (tmp_path / "stacks/attempt-1/rank-0.txt").read_text()
+
+
 def test_a_hang_that_the_layer_does_not_end_ends_the_process(tmp_path: Path) -> None:
     script = "watch(True, lambda: print('told the layer', flush=True)); stuck_in_a_collective()"
     assert run(script, tmp_path)[:2] == (1, TOLD)
@@ -93,7 +153,7 @@ def test_a_phase_that_was_announced_may_take_longer(tmp_path: Path) -> None:
 def test_a_run_that_knows_its_pace_notices_a_hang_sooner(tmp_path: Path) -> None:
     script = """
 watchdog = watch(True, seconds=600)
-for _ in range(21):
+for _ in range(6):
     watchdog.count_step(0.001)
 watchdog.expect_progress()
 stuck_in_a_collective()
@@ -104,7 +164,7 @@ stuck_in_a_collective()
 def test_each_attempt_begins_without_a_pace(tmp_path: Path) -> None:
     script = """
 watchdog = watch(True, seconds=600)
-for _ in range(21):
+for _ in range(6):
     watchdog.count_step(0.001)
 watchdog.begin_attempt(7, 3, None)
 watchdog.expect_progress()

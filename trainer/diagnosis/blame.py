@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trainer.diagnosis.stacks import Frame, waits_in
+from trainer.echoes import is_echo
 
 
 class Cause(StrEnum):
@@ -63,13 +64,6 @@ class Diagnosis:
     node: str = ""
 
 
-_ECHOES = re.compile(
-    r"^(RankShouldRestart|RestartAbort|Dist\w*Error)\b"
-    r"|connection (closed|reset|refused)|closed by peer|timed out|broken pipe|nccl|gloo",
-    re.IGNORECASE,
-)
-"""Failures that tell of another rank's end."""
-
 _EXIT = re.compile(r"^SystemExit: ?(.*)$")
 
 
@@ -77,7 +71,7 @@ def diagnose(attempt: int, traces: Sequence[Trace]) -> Diagnosis:
     """Name the rank to blame, or say that none can be named."""
     if not traces:
         return Diagnosis(attempt, Cause.UNKNOWN, "no rank left anything of this attempt")
-    failed = [t for t in traces if t.end is End.FAILED and not _ECHOES.search(t.reason)]
+    failed = [t for t in traces if t.end is End.FAILED and not is_echo(t.reason)]
     if failed:
         return _failed(attempt, failed, num_ranks=len(traces))
     silent = [t for t in traces if t.end is End.NONE and not t.frames and not t.told_to_stop]
@@ -116,13 +110,9 @@ def _vanished(attempt: int, silent: Sequence[Trace], traces: Sequence[Trace]) ->
         culprit = silent[0]
         line = f"{_who(culprit)} was {what} after step {culprit.last_step}"
         return Diagnosis(attempt, Cause.VANISHED, line, culprit.rank, culprit.node)
-    nodes = {trace.node for trace in silent}
-    node = nodes.pop() if len(nodes) == 1 else ""
-    everyone = "every rank" if len(silent) == len(traces) else _ranks(silent)
-    place = f", all on node {node}," if node else ""
-    verb = "was" if everyone == "every rank" else "were"
-    line = f"{everyone}{place} {verb} {what} {_after(silent)}"
-    return Diagnosis(attempt, Cause.VANISHED, line, None, node)
+    verb = "was" if len(silent) == len(traces) else "were"
+    line = f"{_several(silent, traces)} {verb} {what} {_after(silent)}"
+    return Diagnosis(attempt, Cause.VANISHED, line, None, _node_of(silent))
 
 
 def _hung(attempt: int, stacked: Sequence[Trace]) -> Diagnosis:
@@ -130,18 +120,21 @@ def _hung(attempt: int, stacked: Sequence[Trace]) -> Diagnosis:
     lagging = min(trace.last_step for trace in stacked)
     own = [t for t in stacked if not waits_in(t.frames)]
     suspects = [t for t in own if t.last_step == lagging] or own
-    if len(suspects) == 1 or (suspects and len(own) < len(stacked)):
-        culprit = suspects[0]
-        line = (
-            f"{_who(culprit)} hung in step {culprit.last_step + 1}: "
-            f"its stack ends in {culprit.frames[0]}"
-        )
-        others = Counter(waits_in(t.frames) for t in stacked if t is not culprit)
-        others.pop("", None)
-        if others:
-            line += f"; the others wait for it in {others.most_common(1)[0][0]}"
-        return Diagnosis(attempt, Cause.HUNG, line, culprit.rank, culprit.node)
-    return _out_of_step(attempt, stacked)
+    if len(suspects) > 1:
+        suspects = [t for t in suspects if t.is_behind] or suspects
+    others = Counter(waits for t in stacked if (waits := waits_in(t.frames)))
+    if not suspects or (not others and len({_place(t) for t in suspects}) > 1):
+        return _out_of_step(attempt, stacked)
+    first, is_one = suspects[0], len(suspects) == 1
+    ends = dict.fromkeys(str(t.frames[0]) for t in suspects)
+    line = f"{_who(first) if is_one else _several(suspects, stacked)} hung in step "
+    line += f"{first.last_step + 1}: {'its stack ends' if is_one else 'their stacks end'} in "
+    line += ", ".join([*ends][:3]) + (", ..." if len(ends) > 3 else "")
+    if others:
+        line += f"; the others wait for {'it' if is_one else 'them'} in "
+        line += others.most_common(1)[0][0]
+    rank = first.rank if is_one else None
+    return Diagnosis(attempt, Cause.HUNG, line, rank, _node_of(suspects))
 
 
 def _out_of_step(attempt: int, stacked: Sequence[Trace]) -> Diagnosis:
@@ -170,6 +163,18 @@ def _place(trace: Trace) -> str:
 
 def _who(trace: Trace) -> str:
     return f"rank {trace.rank} on node {trace.node}" if trace.node else f"rank {trace.rank}"
+
+
+def _several(some: Sequence[Trace], traces: Sequence[Trace]) -> str:
+    node = _node_of(some)
+    who = "every rank" if len(some) == len(traces) else _ranks(some)
+    return f"{who}, all on node {node}," if node else who
+
+
+def _node_of(traces: Sequence[Trace]) -> str:
+    """Theirs, if they share one."""
+    nodes = {trace.node for trace in traces}
+    return nodes.pop() if len(nodes) == 1 else ""
 
 
 def _ranks(traces: Sequence[Trace]) -> str:

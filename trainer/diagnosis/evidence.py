@@ -66,6 +66,8 @@ def _trace(run_directory: Path, folder: Path, attempt: int, rank: int) -> Trace:
 
 def _after_event(trace: Trace, event: Event) -> Trace:
     match event["name"]:
+        case "attempt_failed" if trace.end is End.FAILED:
+            return trace  # of the next entry of the process, which came to no number of its own
         case "attempt_failed":
             reason = str(event.get("reason", "unknown"))
             return replace(trace, end=End.FAILED, reason=reason, failed_at=float(event["wall"]))

@@ -47,7 +47,10 @@ def _as_bytes(dumped: str | bytes) -> bytes:
 
 
 def last_collectives(content: bytes) -> dict[str, int]:
-    """Per process group, the number of the last collective that a rank began; {} if torn."""
+    """Per process group, the number of the last collective that a rank began; {} if torn.
+
+    Of the groups that bore one name, as those of the attempts in one process do, only the newest.
+    """
     try:
         entries = json.loads(content)["entries"]
         return _last_of_each(entries)
@@ -56,11 +59,13 @@ def last_collectives(content: bytes) -> dict[str, int]:
 
 
 def _last_of_each(entries: list[dict[str, Any]]) -> dict[str, int]:
-    last: dict[str, int] = {}
+    last: dict[str, tuple[int, int]] = {}
     for entry in entries:
-        group = str(entry.get("process_group", entry.get("pg_id")))
-        last[group] = max(last.get(group, 0), int(entry["collective_seq_id"]))
-    return last
+        number = int(entry.get("pg_id", 0))  # it counts the groups that the process has made
+        name = str(entry.get("process_group", number))
+        last[name] = max(last.get(name, (0, 0)), (number, int(entry["collective_seq_id"])))
+    # With its number: a rank that began nothing in the newest must not be judged by an older.
+    return {f"{name} ({number})": count for name, (number, count) in last.items()}
 
 
 def furthest_behind(last_by_rank: Mapping[int, Mapping[str, int]]) -> frozenset[int]:

@@ -3,11 +3,13 @@
 import itertools
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from trainer.diagnosis.stack_file import TOLD_TO_STOP
+from trainer.diagnosis.stack_file import PROGRESS_AGAIN, TOLD_TO_STOP
 
-_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*:$")
+_THREAD = re.compile(r"^(?:Current thread|Thread) (?P<ident>0x[0-9a-f]+).*:$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 
 _COLLECTIVE = re.compile(
@@ -38,32 +40,51 @@ class Left:
     node: str = ""
     told_to_stop: bool = False
     frames: tuple[Frame, ...] = ()
-    """Of the main thread, the innermost first, when it was last looked at."""
+    """Of the main thread, the innermost first, when it was last looked at. Empty, too, where it
+    came to make progress again."""
 
 
 def read_stacks(text: str) -> Left:
     """Whatever is left of a file that may be torn, or cut off at its beginning."""
     lines = text.splitlines()
-    frames: list[Frame] = []
-    for line in lines:
-        # A dump lists the threads from the newest to the main thread.
-        if _THREAD.match(line):
-            frames = []
-        elif found := _FRAME.match(line):
-            frames.append(Frame(found["file"], found["line"], found["function"]))
+    header = _header(lines[0]) if lines else {}
     return Left(
-        node=_node(lines[0]) if lines else "",
+        node=str(header.get("node", "")),
         told_to_stop=TOLD_TO_STOP in lines,
-        frames=tuple(frames),
+        frames=_frames(lines, _as_number(header.get("main_thread"))),
     )
 
 
-def _node(line: str) -> str:
+def _frames(lines: Iterable[str], main_thread: int) -> tuple[Frame, ...]:
+    """Of the main thread's last stack; where it has no number, of the last stack there is."""
+    frames: list[Frame] = []
+    is_wanted = True
+    for line in lines:
+        # A dump lists the threads from the newest to the main thread.
+        if thread := _THREAD.match(line):
+            is_wanted = main_thread in (0, _as_number(thread["ident"]))
+            if is_wanted:
+                frames = []
+        elif line == PROGRESS_AGAIN:
+            frames = []
+        elif is_wanted and (found := _FRAME.match(line)):
+            frames.append(Frame(found["file"], found["line"], found["function"]))
+    return tuple(frames)
+
+
+def _as_number(ident: object) -> int:
+    try:
+        return int(str(ident), 16)
+    except ValueError:
+        return 0
+
+
+def _header(line: str) -> dict[str, Any]:
     try:
         header = json.loads(line)
     except ValueError:
-        return ""
-    return str(header.get("node", "")) if isinstance(header, dict) else ""
+        return {}
+    return header if isinstance(header, dict) else {}
 
 
 def waits_in(frames: tuple[Frame, ...]) -> str:

@@ -7,6 +7,7 @@ as they grow between the attempts of a run, so not here.
 
 import argparse
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,8 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from trainer.health import nvml, storage
+from trainer.health.bounded import bounded
 from trainer.health.finding import Finding, failures, skipped
 from trainer.health.node import (
+    DRIVER_SECONDS,
     fabric_finding,
     gpu_findings,
     no_gpu_findings,
@@ -54,11 +57,19 @@ def _findings(run_directory: Path | None) -> Iterator[Finding]:
 def _num_gpus() -> int:
     """As the driver or its devices show them: one that CUDA cannot use must not go unseen."""
     try:
-        with nvml.driver() as driver:
-            seen = int(driver.nvmlDeviceGetCount())
-    except nvml.NoDriver:
+        seen = bounded(_ask_driver, seconds=DRIVER_SECONDS)
+    except (nvml.NoDriver, TimeoutError):
         seen = 0
-    return seen or len([*Path("/dev").glob("nvidia[0-9]*")])
+    seen = seen or len([*Path("/dev").glob("nvidia[0-9]*")])
+    return nvml.num_visible(seen, os.environ.get("CUDA_VISIBLE_DEVICES")) if seen else 0
+
+
+def _ask_driver() -> int:
+    with nvml.driver() as driver:
+        try:
+            return int(driver.nvmlDeviceGetCount())
+        except driver.NVMLError:
+            return 0
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -3,6 +3,7 @@
 Replays and checksum errors are told and fail nobody: a link repeats what was garbled.
 A GPU none of whose links is up is taken for one that was given none, as in a machine with
 a part of a node: that is skipped, since where links were needed the cuda check fails too.
+A link that was up at the last attempt is down when it is not up now, whatever the others are.
 
 Not covered: switches (their own faults show as links down), and the speed of a link.
 """
@@ -27,7 +28,7 @@ def check_gpu(nvml: Any, local_rank: int, before: Counters, now: dict[str, int])
         return failed(CHECK, f"GPU {local_rank}: {error}")
     counters = as_counters(local_rank, counted)
     now.update(counters)
-    return check_links(local_rank, up, growth(counters, before))
+    return check_links(local_rank, up, growth(counters, before), seen=links_in(before, local_rank))
 
 
 def read_links(nvml: Any, local_rank: int) -> tuple[dict[int, bool], dict[int, dict[str, int]]]:
@@ -63,8 +64,17 @@ def as_counters(local_rank: int, counted: dict[int, dict[str, int]]) -> dict[str
     }
 
 
-def check_links(local_rank: int, up: Mapping[int, bool], grown: Counters) -> Finding:
-    if not any(up.values()):
+def links_in(counters: Counters, local_rank: int) -> frozenset[int]:
+    """The links of the GPU that were up when these counters were read."""
+    parts = (name.split("/") for name in counters if name.startswith(f"gpu{local_rank}/link"))
+    return frozenset(int(link.removeprefix("link")) for _, link, _ in parts)
+
+
+def check_links(
+    local_rank: int, up: Mapping[int, bool], grown: Counters, *, seen: frozenset[int]
+) -> Finding:
+    up = dict.fromkeys(sorted(seen), False) | dict(up)
+    if not seen and not any(up.values()):
         which = f"none of its {len(up)} NVLinks is in use" if up else "it has no NVLink"
         return skipped(CHECK, f"GPU {local_rank}: {which}")
     if down := [str(link) for link, is_up in up.items() if not is_up]:

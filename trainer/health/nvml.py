@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from trainer.health.finding import Finding, failed, passed
+from trainer.health.finding import Finding, failed, passed, skipped
 
 T = TypeVar("T")
 
@@ -52,11 +52,20 @@ def visible_gpu(local_rank: int, cuda_visible_devices: str | None) -> int | str:
     """The driver's index or UUID of what this rank knows as GPU ``local_rank``."""
     if cuda_visible_devices is None:
         return local_rank
-    names = [name.strip() for name in cuda_visible_devices.split(",") if name.strip()]
+    names = _names(cuda_visible_devices)
     if local_rank >= len(names):
         raise IndexError(f"CUDA_VISIBLE_DEVICES={cuda_visible_devices} names no GPU {local_rank}")
     name = names[local_rank]
     return int(name) if name.isdecimal() else name
+
+
+def num_visible(num_gpus: int, cuda_visible_devices: str | None) -> int:
+    """How many of the driver's GPUs a process can use, whether those it names exist or not."""
+    return num_gpus if cuda_visible_devices is None else len(_names(cuda_visible_devices))
+
+
+def _names(cuda_visible_devices: str) -> list[str]:
+    return [name.strip() for name in cuda_visible_devices.split(",") if name.strip()]
 
 
 def handle_of(nvml: Any, local_rank: int) -> Any:
@@ -94,9 +103,11 @@ def check_gpu(nvml: Any, local_rank: int) -> Finding:
         return failed(CHECK, f"GPU {local_rank}: {', '.join(problems)}")
     known = [name for name, said in asked.items() if said is not None]
     unknown = [name for name, said in asked.items() if said is None]
+    if not known:
+        return skipped(CHECK, f"GPU {local_rank} cannot be asked for: {', '.join(unknown)}")
     return passed(
         CHECK,
-        f"GPU {local_rank} has nothing to report of: {', '.join(known) or 'nothing'}"
+        f"GPU {local_rank} has nothing to report of: {', '.join(known)}"
         + (f"; cannot be asked for: {', '.join(unknown)}" if unknown else ""),
     )
 

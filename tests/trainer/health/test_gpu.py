@@ -21,6 +21,14 @@ def test_a_healthy_gpu_passes_and_says_what_could_not_be_asked() -> None:
     assert "cannot be asked for: retired pages" in finding.reason
 
 
+def test_a_gpu_that_cannot_be_asked_for_anything_is_skipped() -> None:
+    fake = FakeNvml()
+    fake.answers = dict.fromkeys(fake.answers, NVMLError(3))
+    finding = nvml.check_gpu(fake, 0)
+    assert finding.verdict is Verdict.SKIPPED
+    assert "cannot be asked for: recovery action, memory errors" in finding.reason
+
+
 @pytest.mark.parametrize(
     ("name", "answer", "reason"),
     [
@@ -60,6 +68,13 @@ def test_a_rank_asks_about_its_own_gpu(visible: str | None, expected: int | str)
     assert nvml.visible_gpu(1, visible) == expected
 
 
+@pytest.mark.parametrize(("visible", "expected"), [(None, 8), ("", 0), ("4, 5", 2)])
+def test_only_the_gpus_that_a_process_can_see_are_examined(
+    visible: str | None, expected: int
+) -> None:
+    assert nvml.num_visible(8, visible) == expected
+
+
 def test_a_rank_without_a_visible_gpu_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     finding = nvml.check_gpu(FakeNvml(), 1)
@@ -78,6 +93,21 @@ def test_a_link_that_is_down_fails_by_number() -> None:
     finding = nvlink.check_gpu(fake, 0, {}, {})
     assert finding.verdict is Verdict.FAILED
     assert finding.reason.endswith("of 2 links, down: 1")
+
+
+@pytest.mark.parametrize(
+    ("links", "reason"),
+    [({}, "down: 0, 1"), ({0: 0, 1: 0}, "down: 0, 1"), ({1: 1}, "down: 0")],
+)
+def test_links_that_were_up_at_the_last_attempt_fail_when_they_are_not(
+    links: dict[int, int], reason: str
+) -> None:
+    fake, before = FakeNvml(), dict[str, int]()
+    nvlink.check_gpu(fake, 0, {}, before)
+    fake.links = links
+    finding = nvlink.check_gpu(fake, 0, before, {})
+    assert finding.verdict is Verdict.FAILED
+    assert finding.reason.endswith(reason)
 
 
 @pytest.mark.parametrize("links", [{}, {0: 0, 1: 0}])

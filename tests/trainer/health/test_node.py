@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,19 @@ def test_the_command_prints_every_check_and_fails_with_one(
     ]
     assert command.main(["--run-directory", str(tmp_path / "gone")]) == 1
     assert "failed   storage" in capsys.readouterr().out
+
+
+def test_the_command_gives_up_a_driver_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(command, "_ask_driver", answer.wait)
+    monkeypatch.setattr(command, "DRIVER_SECONDS", 0.05)
+    monkeypatch.setattr(command, "Path", lambda _: tmp_path)  # no devices either
+    try:
+        assert command._num_gpus() == 0
+    finally:
+        answer.set()
 
 
 def test_the_command_changes_no_reading_of_a_run(
