@@ -48,10 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     events = EventLog(settings.run_directory, pod=index)
     events.record("pod_started")
-    with standing_by(settings.recovery.layer, command) as standby:
-        # Signals are caught by now, so that none ends this process and leaves the folder.
-        with _memory_for(settings, index):
-            code = launcher.run(spared=standby)
+    # Signals are caught by now, so that none ends this process and leaves the folder.
+    with standing_by(settings.recovery.layer, command) as standby, _memory_for(settings, index):
+        code = launcher.run(spared=standby)
     events.record("pod_stopped", exit_code=code)
     return code
 

@@ -47,7 +47,7 @@ class InProcessLayer:
         recovery: RecoverySettings,
         timeouts: Timeouts,
         *,
-        before_abort: Callable[[], None],
+        before_abort: Callable[[], None] = lambda: None,
     ) -> None:
         """``before_abort`` is called in a thread, before collectives of this rank are aborted."""
         self._recovery = recovery

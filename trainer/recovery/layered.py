@@ -29,7 +29,7 @@ class LayeredLayer:
         recovery: RecoverySettings,
         timeouts: Timeouts,
         *,
-        before_abort: Callable[[], None],
+        before_abort: Callable[[], None] = lambda: None,
     ) -> None:
         self._within = InProcessLayer(recovery, timeouts, before_abort=before_abort)
 
