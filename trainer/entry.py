@@ -26,7 +26,6 @@ from trainer.launching import Launcher, say
 from trainer.settings import SettingsError, TrainerSettings
 from trainer.snapshots.folder import owned_memory
 from trainer.standby.pod import standing_by
-from trainer.timeouts import derive_timeouts
 
 _FINAL = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG}
@@ -67,7 +66,8 @@ def rules_for(settings: TrainerSettings) -> Rules:
     return Rules(
         in_place=settings.recovery.layer.uses_ft_launcher,
         rejoin_seconds=settings.timeouts.startup_seconds,
-        stopped_seconds=derive_timeouts(settings.timeouts, device=settings.device).hard_seconds,
+        # Its own watchdog is stopped as well, and those of its peers see no more than silence.
+        stopped_seconds=settings.timeouts.shortest_hang_seconds,
         # Two looks may fall on the ranks of one start.
         most_starts=settings.recovery.max_restarts + 2,
         newest_attempt=newest_attempt,

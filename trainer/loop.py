@@ -5,7 +5,8 @@ each joins, builds, restores the newest checkpoint and goes on from its step.
 """
 
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from trainer.agreement import refuse_different_settings
@@ -49,14 +50,20 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
         events.record("process_group_ready")
         if job.rank == 0:
             announce_previous(settings.run_directory, events)
-        try:
-            with closing(_Run(process, attempt, job)) as run:
-                first_step = run.restore() + 1
-                with process.stop.heeded_after_each_step():
-                    run.to_the_end(first_step)
-        finally:
-            # An end is quick; in a restart within the process this rank may wait for others.
-            watchdog.expect_progress(patience if attempt.report_hang else None)
+        with closing(_Run(process, attempt, job)) as run, _ends_quickly(process, attempt):
+            first_step = run.restore() + 1
+            with process.stop.heeded_after_each_step():
+                run.to_the_end(first_step)
+
+
+@contextmanager
+def _ends_quickly(process: Process, attempt: Attempt) -> Iterator[None]:
+    """However the block ends, what comes is no step; in process, this rank may wait for others."""
+    try:
+        yield
+    finally:
+        patience = process.timeouts.barrier_seconds
+        process.watchdog.expect_progress(patience if attempt.report_hang else None)
 
 
 class _Run:
@@ -89,7 +96,7 @@ class _Run:
             state=self._state,
             writer=writer_for(settings, job, process.worker),
             events=self._events,
-            report_progress=lambda: self._report_progress(within=settings.timeouts.hang_seconds),
+            report_progress=lambda: self._report_progress(within=self._save_patience),
             drained_by=lambda: process.stop.drained_by,
         )
 
@@ -217,7 +224,7 @@ class _Run:
         blocks = self._settings.checkpoint.mode is CheckpointMode.SYNC
         timeouts = self._process.timeouts
         if blocks:
-            self._process.watchdog.expect_progress(within=timeouts.barrier_seconds)
+            self._process.watchdog.expect_progress(within=self._save_patience)
             self._job.allow_long_phase(timeouts)
         self._checkpointer.save(step)
         if blocks:
@@ -235,6 +242,13 @@ class _Run:
                 seconds=seconds,
             )
         )
+
+    @property
+    def _save_patience(self) -> float:
+        """How long, in seconds, a save may be silent: one that blocks is silent to its end."""
+        if self._settings.checkpoint.mode is CheckpointMode.SYNC:
+            return self._process.timeouts.barrier_seconds
+        return self._settings.timeouts.hang_seconds
 
     def _report_progress(self, within: float | None = None) -> None:
         """Progress was made; ``within`` where what comes next is no ordinary step."""

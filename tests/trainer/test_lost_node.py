@@ -13,9 +13,10 @@ import pytest
 
 from tests.trainer.victims import injector_for, victim
 from trainer.events import read_events
-from trainer.faults.node import launcher_of
+from trainer.faults.node import in_turn, launcher_of
+from trainer.parent_death import die_with
 from trainer.processes import below
-from trainer.standby.client import LAUNCHER_PID
+from trainer.standby.client import LAUNCHER_PID, STAND_IN_PID
 
 Tell = Callable[[Any], None]
 
@@ -23,16 +24,21 @@ Tell = Callable[[Any], None]
 def launch(tell: Tell, run_directory: Path, lost: bool, in_between: bool) -> None:
     """A node of two ranks, each with a process of its own; the second suffers, if ``lost``.
 
-    With ``in_between`` ranks are not the launcher's own children, and told its pid.
+    With ``in_between`` ranks are not the launcher's own children, and told its pid; each dies
+    with what stands for it under the launcher.
     """
     if in_between:
         os.environ[LAUNCHER_PID] = str(os.getpid())
     tell(os.getpid())
     for rank in (0, 1):
         if os.fork() == 0:
-            if in_between and os.fork():
-                tell(os.getpid())
-                signal.pause()
+            stand_in = os.getpid()
+            if in_between:
+                os.environ[STAND_IN_PID] = str(stand_in)
+                if os.fork():
+                    tell(stand_in)
+                    signal.pause()
+                die_with(stand_in)
             _be_a_rank(tell, run_directory, rank, suffers=lost and rank == 1)
     signal.pause()
 
@@ -122,3 +128,9 @@ def test_the_launcher_is_an_ancestor_of_ours(own: int, told: str | None, expecte
 def test_all_that_descends_from_a_launcher_is_below_it() -> None:
     assert below(7, POD) == {20, 21, 30}
     assert below(30, POD) == frozenset()
+
+
+def test_what_takes_us_along_when_it_dies_is_killed_after_all_others() -> None:
+    assert in_turn(frozenset({7, 20, 21, 30}), 30, stand_in=20) == [7, 21, 20, 30]
+    assert in_turn(frozenset({7, 20, 21}), 20, stand_in=20) == [7, 21, 20]
+    assert in_turn(frozenset({7, 20}), 20, stand_in=99) == [7, 20]  # of another node, by mistake

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping
 
 from trainer.processes import below, kill, parents
-from trainer.standby.client import LAUNCHER_PID, is_forked
+from trainer.standby.client import LAUNCHER_PID, STAND_IN_PID, is_forked
 
 
 def kill_this_node() -> None:
@@ -31,9 +31,14 @@ def kill_this_node() -> None:
         stopped |= fresh
         # A launcher that has ended leaves PID 1 as the parent, below which is every node.
         doomed = (below(launcher, parents()) if launcher > 1 else frozenset()) | {launcher}
-    for pid in stopped - {own}:
+    for pid in in_turn(stopped, own, stand_in=int(os.environ.get(STAND_IN_PID, own))):
         kill(pid)
-    kill(own)
+
+
+def in_turn(doomed: frozenset[int], own: int, *, stand_in: int) -> list[int]:
+    """The order in which they are killed: what takes us along comes second to last, if doomed."""
+    others = sorted(doomed - {own, stand_in})
+    return [*others, *sorted(doomed & {stand_in} - {own}), own]
 
 
 def launcher_of(own: int, told: str | None, parent_of: Mapping[int, int]) -> int:

@@ -14,30 +14,23 @@ import logging
 import re
 from pathlib import Path
 
+from trainer import echoes
 from trainer.errors import CannotTrain, NodeUnhealthy, Repeats, first_line
 
 logger = logging.getLogger(__name__)
 
-_COME_AND_GO = frozenset(
-    {
-        "InjectedFault",
-        "DistError",  # torch.distributed: another rank is gone
-        "RankShouldRestart",  # NVRx, raised in every rank for the failure of one
-        "RestartAbort",
-        "RestartError",
-        "RankMonitorClientError",  # ft_launcher's rank monitor is gone
-        "AcceleratorError",  # the GPU's context is broken
-        "ContextBroken",
-        "OutOfMemoryError",
-    }
-)
+_COME_AND_GO = echoes.NAMES | {
+    "InjectedFault",
+    "RankMonitorClientError",  # ft_launcher's rank monitor is gone
+    "AcceleratorError",  # the GPU's context is broken
+    "ContextBroken",
+    "OutOfMemoryError",
+    "DoubtfulState",  # another attempt takes an older one
+    "GateClosed",
+}
 """By name, with all that derives from them: the layers and checks that raise them come later."""
 
-_ECHOES = re.compile(
-    r"connection (closed|reset|refused)|closed by peer|nccl|timed out|broken pipe|gloo"
-    r"|cuda error|device-side assert|injected",
-    re.IGNORECASE,
-)
+_PASSING = re.compile(r"cuda error|device-side assert|injected", re.IGNORECASE)
 _VARIES = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
@@ -48,7 +41,9 @@ def may_be_a_bug(error: BaseException) -> bool:
     if isinstance(error, CannotTrain | NodeUnhealthy | OSError):
         return False
     names = {kind.__name__ for kind in type(error).__mro__}
-    return not names & _COME_AND_GO and not _ECHOES.search(str(error))
+    return not names & _COME_AND_GO and not (
+        echoes.speaks_of_another_rank(str(error)) or _PASSING.search(str(error))
+    )
 
 
 def name_of_failure(step: int, error: BaseException) -> str:

@@ -19,6 +19,9 @@ from trainer.standby import wire
 LAUNCHER_PID = "STEADFAST_LAUNCHER_PID"
 """Who started this worker; the parent of a forked one is the standby."""
 
+STAND_IN_PID = "STEADFAST_STAND_IN_PID"
+"""What the launcher started. A forked worker dies with it."""
+
 GREETING_SECONDS = 60.0
 """For a standby that still imports what this worker would have to import by itself."""
 
@@ -31,6 +34,7 @@ _PASSED_ON = (
 def train_in_a_fork() -> None:
     """Have the standby train in our place, and end as it did; return where there is none."""
     os.environ[LAUNCHER_PID] = str(os.getppid())
+    os.environ[STAND_IN_PID] = str(os.getpid())
     address = os.environ.get(wire.ADDRESS)
     connection = _greeted(address) if address else None
     if connection is None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.diagnosis.blame import _ECHOES
+from trainer.echoes import is_echo
 from trainer.recovery.repeats import may_be_a_bug
 from trainer.snapshots.gate import Gate, GateClosed
 
@@ -28,4 +28,4 @@ def test_a_step_that_the_gate_refused_is_an_echo_and_no_bug() -> None:
     with pytest.raises(GateClosed) as refused:
         gate.refuse_if_closed()
     assert not may_be_a_bug(refused.value)
-    assert _ECHOES.search(f"GateClosed: {refused.value}")
+    assert is_echo(f"GateClosed: {refused.value}")
