@@ -139,6 +139,24 @@ def test_semaphores_of_a_pod_that_left_in_a_hurry_go_with_it(places: Places, fsx
     assert not Path(f"/dev/shm/sem.{name.removeprefix('/')}").exists()
 
 
+def test_snapshots_of_a_pod_whose_first_process_was_killed_go_with_it(
+    places: Places, fsx: Path
+) -> None:
+    script = (
+        "import os, pathlib, signal\n"
+        "from trainer.snapshots.folder import owned_memory\n"
+        "with owned_memory(pathlib.Path('/fsx/run'), 0):\n"
+        "    folder = os.environ['STEADFAST_MEMORY']\n"
+        "    pathlib.Path(folder, 'buffer').write_text('a snapshot')\n"
+        "    pathlib.Path('/fsx/folder').write_text(folder)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert run(places, script, rules=[fail_job_on(137)]).outcome == "failed"
+    folder = Path((fsx / "folder").read_text())
+    assert folder.parent == Path("/dev/shm")
+    assert not folder.exists()
+
+
 def test_a_deleted_pod_may_use_its_grace_period_to_save(places: Places, fsx: Path) -> None:
     os.mkfifo(fsx / "up")
     script = f"""

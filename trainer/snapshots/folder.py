@@ -46,14 +46,8 @@ def owned_memory(run_directory: Path, pod: int, *, within: Path = SHARED_MEMORY)
 
 
 def remove_abandoned(within: Path = SHARED_MEMORY) -> None:
-    """Remove the folders whose owners are gone, as far as this user may.
-
-    Raises:
-        OSError: there is no such place.
-    """
-    for folder in within.iterdir():
-        if not folder.name.startswith(_PREFIX):
-            continue
+    """Remove the folders whose owners are gone, as far as this user may."""
+    for folder in within.glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it has an owner, it is gone, or it is another user's
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

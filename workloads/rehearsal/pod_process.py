@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trainer.snapshots.folder import remove_abandoned
 from workloads.rehearsal.job import RehearsalError
 from workloads.rehearsal.pod_plan import PodPlan
 
@@ -67,10 +68,15 @@ class PodProcess:
         self._process.terminate()
 
     def finish(self) -> int:
-        """Kill what is left of the pod, delete its temporary folders, return its exit code."""
+        """Kill what is left of the pod, delete its temporary folders, return its exit code.
+
+        A pod's shared memory goes with it; this computer's stays, so what a first process that
+        was killed could not remove from there is removed here.
+        """
         kill_marked(self.mark)
         code = self._process.wait(KILL_PATIENCE_SECONDS)
         os.close(self.descriptor)
+        remove_abandoned()
         shutil.rmtree(self.plan.scratch, ignore_errors=True)
         return PID_1_SIGNAL_EXIT_CODE - code if code < 0 else code
 

@@ -77,9 +77,7 @@ class PoolInUse(RuleBasedStateMachine):
 
 
 def test_a_needed_buffer_is_never_handed_out_nor_two_at_once() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        PoolInUse, settings=settings(deadline=None, stateful_step_count=30)
-    )
+    run_state_machine_as_test(PoolInUse, settings=settings(deadline=None, stateful_step_count=30))
 
 
 def snapshot(pool: Pool) -> int | None:
