@@ -216,4 +216,5 @@ class _StreamCopy:
     def seconds(self) -> float | None:
         if not self.is_done():
             return None
-        return sum(each.began.elapsed_time(each.ended) for each in self.slices) / 1000
+        milliseconds: float = sum(each.began.elapsed_time(each.ended) for each in self.slices)
+        return milliseconds / 1000

@@ -44,7 +44,8 @@ def closing() -> Iterator[Callable[[ThreadCopier], ThreadCopier]]:
         return copier
 
     yield keep
-    assert all([copier.close() for copier in made])
+    for copier in made:
+        assert copier.close()
 
 
 @given(tensors=st.lists(st.tuples(shapes, st.sampled_from(DTYPES))), slice_bytes=st.integers(1, 64))
@@ -158,7 +159,12 @@ def test_a_copy_under_way_ends_with_its_copier_and_is_never_done() -> None:
 
 def test_the_fence_of_a_copier_that_was_closed_says_so() -> None:
     entered, may_go = threading.Event(), threading.Event()
-    copier = ThreadCopier(lambda: (entered.set(), _held(may_go))[0])
+
+    def delay() -> None:
+        entered.set()
+        _held(may_go)
+
+    copier = ThreadCopier(delay)
     copier.start(state(), zeros_like(state()))
     assert entered.wait(10)
     copier._is_closed.set()  # as close does first, without its wait
@@ -226,7 +232,7 @@ class FakeGpu:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     fake = FakeGpu()
-    monkeypatch.setattr(module.torch, "cuda", fake)
+    monkeypatch.setattr("trainer.snapshots.copier.torch.cuda", fake)
     return fake
 
 
@@ -240,7 +246,7 @@ def test_there_are_never_more_slices_than_layers_to_issue_them(
 ) -> None:
     sources = [torch.zeros(size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.torch, "cuda", FakeGpu())
+        patch.setattr("trainer.snapshots.copier.torch.cuda", FakeGpu())
         copier = StreamCopier(layers(num_layers))
         copier.start(sources, zeros_like(sources))
         assert len(copier._left) <= min(num_layers, 16)
