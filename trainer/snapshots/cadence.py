@@ -25,10 +25,12 @@ HIDES_AT = 2.2
 HIDES_UNTIL = 1.8
 """Where it did hide, noise around the limit above says nothing yet."""
 
+FIRST_SAMPLES = 3
 FEWEST_SAMPLES = 8
 MOST_SAMPLES = 256
-"""Of steps with a snapshot; with fewer than the fewest their cost is not known. The interval
-is thought over at the first, at the fewest, at twice as many, and so on up to the most."""
+"""Of steps with a snapshot. At the first the interval is chosen: the very first copy meets
+memory that was never used. At the fewest their cost is known, and the interval thought over;
+then at twice as many, and so on up to the most."""
 
 MARGIN = 0.75
 """Of the budget, for a lower interval: one that is just cheap enough is none the next time."""
@@ -59,7 +61,7 @@ class Cadence:
         self._without: deque[float] = deque(maxlen=MOST_SAMPLES)
         self._copies: deque[float] = deque(maxlen=MOST_SAMPLES)
         self._num_samples = 0
-        self._next_choice = 1
+        self._next_choice = FIRST_SAMPLES
         self._hides = False
         self._too_dear = 0
         """The longest interval that was measured to be too dear in this attempt."""
@@ -101,13 +103,13 @@ class Cadence:
         is_measured = min(len(self._with), len(self._without)) >= FEWEST_SAMPLES
         added = max(with_copy - without, 0.0) if is_measured else copy
         needed = smallest_interval(added, step, self._budget)
-        lower = smallest_interval(added, step, MARGIN * self._budget)
         if needed > self.interval:
             if is_measured:
                 self._too_dear = max(self._too_dear, self.interval)
-            self._change(needed, step, copy)
-        elif is_measured and lower < self.interval:
-            self._change(max(lower, self._too_dear + 1), step, copy)
+            self._change(max(needed, self._too_dear + 1), step, copy)
+        elif is_measured:
+            lower = smallest_interval(added, step, MARGIN * self._budget)
+            self._change(min(self.interval, max(lower, self._too_dear + 1)), step, copy)
 
     def _change(self, interval: int, step: float, copy: float) -> None:
         if interval == self.interval:

@@ -72,7 +72,23 @@ def test_a_step_well_over_twice_the_copy_has_a_snapshot_always(
 ) -> None:
     step = ratio * copy
     seen = intervals(Cadence(BUDGET), step=step, copy=copy, added=added * copy, num_steps=20)
-    assert seen[5:] == [1] * 15
+    assert seen[10:] == [1] * 10
+
+
+def test_a_first_copy_into_memory_that_was_never_used_says_nothing() -> None:
+    cadence = Cadence(BUDGET)
+    for number in range(1, 20):
+        copied = number % 2 == 1
+        cadence.count_step(1.0, copied=copied, copy_seconds=(9.0 if number == 1 else 0.3))
+    assert cadence.interval == 1
+
+
+def test_an_interval_that_hid_the_copy_until_now_is_left_for_none_that_was_too_dear() -> None:
+    cadence = Cadence(BUDGET)
+    assert intervals(cadence, step=1, copy=1, added=0.045, num_steps=800)[-1] == 6
+    assert intervals(cadence, step=1, copy=1, added=0.095, num_steps=4000)[-1] == 10
+    assert intervals(cadence, step=1, copy=0.1, added=0.0, num_steps=9000)[-1] == 1
+    assert intervals(cadence, step=1, copy=1, added=0.03, num_steps=900)[-1] > 6
 
 
 @given(copy=seconds, ratio=ratios)
@@ -80,7 +96,7 @@ def test_until_it_is_measured_a_snapshot_is_held_to_cost_the_whole_copy(
     copy: float, ratio: float
 ) -> None:
     step = ratio * copy
-    seen = intervals(Cadence(BUDGET), step=step, copy=copy, added=copy / 2, num_steps=5)
+    seen = intervals(Cadence(BUDGET), step=step, copy=copy, added=copy / 2, num_steps=10)
     assert copy <= seen[-1] * BUDGET * step * (1 + 1e-9)
 
 
