@@ -6,8 +6,8 @@ and until that is known as much as if nothing of the copy were hidden.
 
 All that is fed is agreed, the same on every rank, so every rank comes to the same answer.
 One is made anew for each attempt, on all ranks: a rank that had learnt more would go on at
-other steps than the rest. An interval that was found too dear is never tried again in an
-attempt, so noise cannot move it to and fro.
+other steps than the rest. Noise does not move the interval to and fro: it is thought over
+ever less often, and never lowered to one that was measured to be too dear in this attempt.
 
 Not covered: what a snapshot costs elsewhere than in the steps.
 """
@@ -25,9 +25,18 @@ HIDES_AT = 2.2
 HIDES_UNTIL = 1.8
 """Where it did hide, noise around the limit above says nothing yet."""
 
-NUM_SAMPLES = 64
+FIRST_SAMPLES = 3
 FEWEST_SAMPLES = 8
-"""Of steps with a snapshot, and of others: with fewer, their difference is not known."""
+MOST_SAMPLES = 256
+"""Of steps with a snapshot. At the first the interval is chosen: the very first copy meets
+memory that was never used. At the fewest their cost is known, and the interval thought over;
+then at twice as many, and so on up to the most."""
+
+MARGIN = 0.75
+"""Of the budget, for a lower interval: one that is just cheap enough is none the next time."""
+
+FIRST_INTERVAL = 2
+"""Until a copy is known, and steps with and without one: neither kind without the other."""
 
 NUM_WARM_UP = 2
 """Steps that take longer anyway, since kernels are chosen and memory is first used."""
@@ -48,18 +57,19 @@ class Cadence:
         self._budget = budget
         self._is_fixed = fixed_interval is not None
         self._num_steps = 0
-        self._with: deque[float] = deque(maxlen=NUM_SAMPLES)
-        self._without: deque[float] = deque(maxlen=NUM_SAMPLES)
-        self._copies: deque[float] = deque(maxlen=NUM_SAMPLES)
+        self._with: deque[float] = deque(maxlen=MOST_SAMPLES)
+        self._without: deque[float] = deque(maxlen=MOST_SAMPLES)
+        self._copies: deque[float] = deque(maxlen=MOST_SAMPLES)
+        self._num_samples = 0
+        self._next_choice = FIRST_SAMPLES
         self._hides = False
         self._too_dear = 0
-        """The longest interval that was found too dear in this attempt."""
+        """The longest interval that was measured to be too dear in this attempt."""
 
-        self.interval = fixed_interval or 1
-        """In steps; 1 until the first copy is known, for there is nothing to choose by."""
+        self.interval = fixed_interval or FIRST_INTERVAL
 
     def is_due(self, step: int) -> bool:
-        """Whether the state after ``step`` is to be taken: the same steps in every attempt."""
+        """Whether the state after ``step`` is to be taken."""
         return step % self.interval == 0
 
     def count_step(
@@ -70,36 +80,36 @@ class Cadence:
         ``copy_seconds`` is what the latest copy took, if that has become known.
         """
         self._num_steps += 1
-        if self._num_steps > NUM_WARM_UP:
-            (self._with if copied else self._without).append(seconds)
         if copy_seconds is not None:
             self._copies.append(copy_seconds)
-        if not self._is_fixed and self._copies and (self._with or self._without):
+        if self._num_steps > NUM_WARM_UP:
+            (self._with if copied else self._without).append(seconds)
+            self._num_samples += copied
+        if self._is_fixed or not (self._copies and self._with and self._without):
+            return
+        if self._num_samples >= self._next_choice:
+            self._next_choice = _after(self._num_samples)
             self._choose()
 
     def _choose(self) -> None:
         copy = median(self._copies)
-        # A copy makes no step shorter; steps without one may be long past, or there were none.
-        step = min(median(steps) for steps in (self._with, self._without) if steps)
+        with_copy, without = median(self._with), median(self._without)
+        # A copy makes no step shorter, but at an interval of 1 those without are long past.
+        step = min(with_copy, without)
         self._hides = step >= (HIDES_UNTIL if self._hides else HIDES_AT) * copy
         if self._hides:
             self._change(1, step, copy)
             return
-        added = self._added_seconds(copy)
+        is_measured = min(len(self._with), len(self._without)) >= FEWEST_SAMPLES
+        added = max(with_copy - without, 0.0) if is_measured else copy
         needed = smallest_interval(added, step, self._budget)
         if needed > self.interval:
-            self._too_dear = max(self._too_dear, self.interval)
-            self._change(needed, step, copy)
-        elif needed < self.interval and self._is_measured():
+            if is_measured:
+                self._too_dear = max(self._too_dear, self.interval)
             self._change(max(needed, self._too_dear + 1), step, copy)
-
-    def _is_measured(self) -> bool:
-        return min(len(self._with), len(self._without)) >= FEWEST_SAMPLES
-
-    def _added_seconds(self, copy: float) -> float:
-        if not self._is_measured():
-            return copy
-        return max(0.0, median(self._with) - median(self._without))
+        elif is_measured:
+            lower = smallest_interval(added, step, MARGIN * self._budget)
+            self._change(min(self.interval, max(lower, self._too_dear + 1)), step, copy)
 
     def _change(self, interval: int, step: float, copy: float) -> None:
         if interval == self.interval:
@@ -108,3 +118,8 @@ class Cadence:
         logger.info(
             "A snapshot every %d steps: a step takes %.3f s, a copy %.3f s", interval, step, copy
         )
+
+
+def _after(num_samples: int) -> int:
+    """With how many samples the interval is thought over again."""
+    return max(FEWEST_SAMPLES, num_samples + min(num_samples, MOST_SAMPLES))

@@ -145,7 +145,7 @@ class StreamCopier:
         num = min(len(layers), MOST_SLICES)
         chosen = [layers[index * len(layers) // num] for index in range(num)]
         self._hooks = [layer.register_forward_pre_hook(self._issue) for layer in chosen]
-        self._num_slices = max(num, 1)
+        self.num_slices = max(num, 1)
         self._left: list[list[Piece]] = []
         self._last: _StreamCopy | None = None
         self._is_fenced = True
@@ -154,7 +154,7 @@ class StreamCopier:
         assert self._is_fenced, "the copy before has had no fence"
         total_bytes = sum(source.nbytes for source in sources)
         # No value is cut, so each slice may lack some bytes; there must be no slice more for it.
-        slice_bytes = total_bytes // self._num_slices + WIDEST_BYTES
+        slice_bytes = total_bytes // self.num_slices + WIDEST_BYTES
         self._left = slices_of(sources, targets, slice_bytes)
         # The update that made these values may not have run yet.
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -216,5 +216,5 @@ class _StreamCopy:
     def seconds(self) -> float | None:
         if not self.is_done():
             return None
-        milliseconds: float = sum(e.began.elapsed_time(e.ended) for e in self.slices)
+        milliseconds: float = sum(each.began.elapsed_time(each.ended) for each in self.slices)
         return milliseconds / 1000

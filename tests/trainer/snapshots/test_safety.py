@@ -1,0 +1,291 @@
+"""What is offered after a failure is the state of its step, whatever was under way.
+
+Real tensors, the real optimizer, gate and copier; only the collectives are played: one that
+is aborted returns like a whole one, with part of the gradients as they were. Each check is
+also made without what it watches over, and must then find the corruption.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.trainer.ranks import trainer_settings
+from trainer.optimization import Optimization, adamw, refuse_non_finite, wait_for_gpu
+from trainer.snapshots.copier import ThreadCopier
+from trainer.snapshots.gate import Gate, GateClosed
+from trainer.state import TrainState
+
+NUM_STEPS = 6
+SEEDS = range(8)
+
+
+class Collective:
+    """Reduces the gradients one by one, until it is aborted; it returns alike in both cases."""
+
+    def __init__(self, before_each: Callable[[], None] = lambda: None) -> None:
+        self._before_each = before_each
+        self.is_aborted = threading.Event()
+
+    def reduce(self, gradients: list[Tensor]) -> None:
+        for gradient in gradients:
+            self._before_each()
+            if self.is_aborted.is_set():
+                return
+            gradient.mul_(0.5)  # by the gradients of another rank that are minus half of ours
+
+
+class Trainer:
+    """The loop of one rank; every buffer it fills is one snapshot."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        gate: Gate | None = None,
+        copier: ThreadCopier | None = None,
+        collective: Collective | None = None,
+    ) -> None:
+        torch.manual_seed(0)
+        settings = trainer_settings(folder, optimizer={"learning_rate": 0.1, "warmup_steps": 1})
+        model = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 2))
+        self.state = TrainState(model, adamw(model, settings.optimizer))
+        self.state.step = 0
+        job: Any = None  # only the backward pass of the real loop asks it
+        self._optimization = Optimization(settings, job=job, state=self.state, end_of_text=0)
+        self._gate, self._copier = gate or Gate(), copier
+        self._collective = collective or Collective()
+        self.at_update: Callable[[], None] = lambda: None
+        self.snapshots: dict[int, tuple[Any, list[Tensor]]] = {}
+
+    def tensors(self) -> list[Tensor]:
+        return list(self.state.tensors().values())
+
+    def step(self, step: int) -> None:
+        """In the order of trainer/loop.py."""
+        generator = torch.Generator().manual_seed(step)
+        loss = self.state.model(torch.randn(4, 3, generator=generator)).square().sum()
+        loss.backward()
+        gradients = [parameter.grad for parameter in self.state.model.parameters()]
+        self._collective.reduce([gradient for gradient in gradients if gradient is not None])
+        _, norm = wait_for_gpu(loss.detach(), self._optimization.clip())
+        self._gate.refuse_if_closed()
+        refuse_non_finite(step, gradient_norm=norm)
+        self._optimization.update(step, fence=self._copier.fence if self._copier else _nothing)
+        self.at_update()
+        if self._copier is not None:
+            buffer = [torch.full_like(tensor, -1.0) for tensor in self.tensors()]
+            copy = self._copier.start([t.detach() for t in self.tensors()], buffer)
+            self.snapshots[step] = (copy, buffer)
+
+    def train(self) -> None:
+        for step in range(1, NUM_STEPS + 1):
+            self.step(step)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Tensor]]:
+    """The whole state after each step of a training without failures, copies or threads."""
+    trainer = Trainer(tmp_path_factory.mktemp("history"))
+    states = {0: copies(trainer.tensors())}
+    for step in range(1, NUM_STEPS + 1):
+        trainer.step(step)
+        states[step] = copies(trainer.tensors())
+    return states
+
+
+def copies(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+def is_equal(left: list[Tensor], right: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def wrong_snapshots(trainer: Trainer, history: dict[int, list[Tensor]]) -> list[int]:
+    """Steps whose snapshot counts as done and is not the state of that step."""
+    done = {step: buffer for step, (copy, buffer) in trainer.snapshots.items() if copy.is_done()}
+    return [step for step, buffer in done.items() if not is_equal(buffer, history[step])]
+
+
+def wrong_live_state(trainer: Trainer, history: dict[int, list[Tensor]]) -> bool:
+    """Whether the rank offers its tensors as those of a step, and they are not."""
+    step = trainer.state.step
+    return step is not None and not is_equal(trainer.tensors(), history[step])
+
+
+def jitter(seed: int) -> Callable[[], None]:
+    """Pauses that follow from ``seed``, most of them none."""
+    draw = random.Random(seed)
+    return lambda: time.sleep(draw.choice([0, 0, 0.0005, 0.002]))
+
+
+def _nothing() -> None: ...
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_snapshot_is_the_state_of_its_step_however_slow_the_copy(
+    seed: int, tmp_path: Path, history: dict[int, list[Tensor]]
+) -> None:
+    copier = ThreadCopier(jitter(seed))
+    trainer = Trainer(tmp_path, copier=copier)
+    trainer.train()
+    copier.fence()
+    assert [copy.is_done() for copy, _ in trainer.snapshots.values()] == [True] * NUM_STEPS
+    assert wrong_snapshots(trainer, history) == []
+    assert copier.close()
+
+
+def test_without_the_fence_a_snapshot_holds_values_of_two_steps(
+    tmp_path: Path, history: dict[int, list[Tensor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The copy of step 1 stands in its third tensor until step 2 has made its update.
+    calls = iter(range(1000))
+    updated = threading.Event()
+    copier = ThreadCopier(lambda: _held(updated) if next(calls) == 2 else None)
+    trainer = Trainer(tmp_path, copier=copier)
+    trainer.step(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadCopier, "fence", lambda _: None)
+        trainer.at_update = updated.set
+        with pytest.raises(AssertionError, match="no fence"):  # its start is the second guard
+            trainer.step(2)
+    copier.fence()
+    assert wrong_snapshots(trainer, history) == [1]
+    assert copier.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_abort_at_any_moment_leaves_the_state_of_a_step(
+    seed: int, tmp_path: Path, history: dict[int, list[Tensor]]
+) -> None:
+    gate, copier, draw = Gate(), ThreadCopier(jitter(seed)), random.Random(seed)
+    moment = draw.randrange(4 * NUM_STEPS)  # of the reductions of all steps
+    reached, goes_on = threading.Event(), threading.Event()
+    calls = iter(range(1000))
+
+    def before_each() -> None:
+        if next(calls) == moment:
+            reached.set()
+            if draw.random() < 0.5:
+                goes_on.wait(10)
+
+    collective = Collective(before_each)
+
+    def abort() -> None:
+        reached.wait(10)
+        gate.close()
+        collective.is_aborted.set()
+        goes_on.set()
+
+    aborting = threading.Thread(target=abort)
+    aborting.start()
+    trainer = Trainer(tmp_path, gate=gate, copier=copier, collective=collective)
+    with suppress(GateClosed):  # where the last step was over first
+        trainer.train()
+    aborting.join()
+    assert copier.close()
+    assert not wrong_live_state(trainer, history)
+    assert wrong_snapshots(trainer, history) == []
+
+
+def aborted_in_step_three(folder: Path) -> Trainer:
+    """Three of the four gradients of step 3 are reduced when the abort comes."""
+    gate, calls = Gate(), iter(range(1000))
+    collective = Collective(lambda: abort() if next(calls) == 2 * 4 + 3 else None)
+
+    def abort() -> None:
+        gate.close()
+        collective.is_aborted.set()
+
+    trainer = Trainer(folder, gate=gate, collective=collective)
+    with suppress(GateClosed):
+        trainer.train()
+    return trainer
+
+
+def test_a_step_whose_gradients_were_reduced_by_half_changes_nothing(
+    tmp_path: Path, history: dict[int, list[Tensor]]
+) -> None:
+    trainer = aborted_in_step_three(tmp_path)
+    assert trainer.state.step == 2
+    assert not wrong_live_state(trainer, history)
+
+
+def test_without_the_gate_such_a_step_is_offered_as_if_it_were_whole(
+    tmp_path: Path, history: dict[int, list[Tensor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gate, "refuse_if_closed", lambda _: None)
+    trainer = aborted_in_step_three(tmp_path)
+    assert trainer.state.step == NUM_STEPS
+    assert wrong_live_state(trainer, history)
+
+
+def break_off(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step 1, and then a step 2 that fails when it has changed some of the parameters."""
+    trainer.step(1)
+
+    def half(*_: Any, **__: Any) -> None:
+        with torch.no_grad():
+            trainer.tensors()[0].add_(1.0)
+        raise OSError("in the midst of an update")
+
+    monkeypatch.setattr(trainer.state.optimizer, "step", half)
+    with pytest.raises(OSError, match="in the midst"):
+        trainer.step(2)
+
+
+def test_an_update_that_breaks_off_leaves_a_state_of_no_step(
+    tmp_path: Path, history: dict[int, list[Tensor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer(tmp_path)
+    break_off(trainer, monkeypatch)
+    assert trainer.state.step is None
+    trainer.state.step = 1  # as if nobody had cleared it: the check finds that
+    assert wrong_live_state(trainer, history)
+
+
+def test_a_copy_that_failed_leaves_the_state_of_the_step_before_and_no_snapshot(
+    tmp_path: Path, history: dict[int, list[Tensor]]
+) -> None:
+    def fail() -> None:
+        raise OSError("no page left")
+
+    copier = ThreadCopier(fail)
+    trainer = Trainer(tmp_path, copier=copier)
+    trainer.step(1)
+    with pytest.raises(OSError, match="no page left"):
+        trainer.step(2)
+    assert trainer.state.step == 1
+    assert not wrong_live_state(trainer, history)
+    assert not trainer.snapshots[1][0].is_done()
+    assert copier.close()
+
+
+def test_a_step_that_is_no_number_changes_nothing(
+    tmp_path: Path, history: dict[int, list[Tensor]]
+) -> None:
+    calls = iter(range(1000))
+    trainer = Trainer(tmp_path)
+    parameter = next(trainer.state.model.parameters())
+
+    def spoil() -> None:
+        if next(calls) == 1 and parameter.grad is not None:
+            parameter.grad[0] = torch.nan
+
+    trainer._collective = Collective(spoil)
+    with pytest.raises(ArithmeticError, match="step 1 has gradient norm nan"):
+        trainer.step(1)
+    assert trainer.state.step == 0
+    assert not wrong_live_state(trainer, history)
+
+
+def _held(event: threading.Event) -> None:
+    assert event.wait(30)
