@@ -133,7 +133,7 @@ def restored_by_all(crew: Crew, scene: Scene) -> Restored:
 def untouched_by_all(crew: Crew, scene: Scene) -> bool:
     """Whether no rank took anything up, or wrote to its tensors."""
     outcomes = [played[0] for played in crew.call(play, scene)]
-    return all(each.restored is None and each.is_exact for each in outcomes)
+    return all(each.restored is None and each.is_exact and not each.raised for each in outcomes)
 
 
 def nodes(parent: Path) -> tuple[Path, Path, Path]:

@@ -8,6 +8,7 @@ import pytest
 from tests.trainer.ranks import Crew
 from tests.trainer.snapshots.buffers import IDENTITY, Overwritten, Snapshot, Vanished
 from tests.trainer.snapshots.scenes import (
+    Kept,
     Scene,
     nodes,
     play,
@@ -44,6 +45,14 @@ def test_a_shard_of_another_size_is_given_up_before_anything_is_written(
     a, b, _ = nodes(tmp_path)
     odd = Snapshot(1, 8, b, lacks_the_last=True)
     assert untouched_by_all(crew, Scene((a, b), (Snapshot(0, 8, a), odd)))
+
+
+@pytest.mark.parametrize("files", [Overwritten(8, False), Vanished(8)])
+def test_a_snapshot_that_is_lost_before_it_is_opened_spoils_nothing(
+    crew: Crew, tmp_path: Path, files: Files
+) -> None:
+    a, b, _ = nodes(tmp_path)
+    assert untouched_by_all(crew, Scene((a, b), stored(a, b, step=8), files=files))
 
 
 def test_after_eight_tries_the_durable_tier_is_the_shorter_way(crew: Crew, tmp_path: Path) -> None:
@@ -129,6 +138,12 @@ def test_what_is_of_another_run_or_world_is_passed_over(
     a, b, _ = nodes(tmp_path)
     scene = Scene((a, b), stored(a, b, step=7) + stored(a, b, step=8, **other))
     assert restored_by_all(crew, scene).step == 7
+
+
+def test_live_tensors_of_another_run_are_passed_over(crew: Crew) -> None:
+    other = b"another run's id"
+    scene = Scene((None, None), live=(Kept(0, 7), Kept(1, 7)), identities=(other, other))
+    assert untouched_by_all(crew, scene)
 
 
 def test_ranks_that_are_of_different_runs_take_nothing_up(crew: Crew, tmp_path: Path) -> None:

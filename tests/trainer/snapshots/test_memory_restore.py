@@ -95,6 +95,12 @@ def test_one_rank_may_go_on_from_live_tensors_and_the_other_from_its_snapshot(
     assert restored_by_all(crew, scene).source is Source.SNAPSHOT
 
 
+def test_a_folder_that_cannot_be_seen_leaves_the_live_tensors(crew: Crew, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    scene = Scene((gone, gone), live=(Kept(0, 7), Kept(1, 7)))
+    assert restored_by_all(crew, scene).source is Source.LIVE
+
+
 def test_live_tensors_are_let_go_of_once_the_ranks_have_restored(crew: Crew) -> None:
     scene = Scene((None, None), live=(Kept(0, 7), Kept(1, 7)))
     assert [played[0].is_live_kept for played in crew.call(play, scene)] == [False, False]

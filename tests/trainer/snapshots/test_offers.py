@@ -71,13 +71,19 @@ def worlds(draw: st.DrawFn) -> World:
             attempt, step = draw(KEYS)
             coordinate = draw(st.one_of(st.just(rank), coordinates))
             offers.add(live(coordinate, step, rank=rank, node=node, attempt=attempt))
-    sources = st.sampled_from([Source.SNAPSHOT, Source.PEER])
-    files = st.tuples(st.sampled_from(sorted(set(nodes))), coordinates, KEYS, sources)
-    for node, coordinate, (attempt, step), source in draw(st.lists(files, max_size=16)):
-        for rank in (rank for rank, own in enumerate(nodes) if own == node):
-            offers.add(
-                stored(coordinate, step, rank=rank, node=node, attempt=attempt, source=source)
-            )
+    copies = st.tuples(
+        st.sampled_from(sorted(set(nodes))), st.sampled_from([Source.SNAPSHOT, Source.PEER])
+    )
+    for attempt, step in draw(st.sets(KEYS, max_size=3)):
+        for coordinate in range(len(nodes)):
+            num_least = draw(st.sampled_from([0, 1, 1, 1, 1, 1]))
+            for node, source in draw(st.lists(copies, min_size=num_least, max_size=3)):
+                for rank in (rank for rank, own in enumerate(nodes) if own == node):
+                    offers.add(
+                        stored(
+                            coordinate, step, rank=rank, node=node, attempt=attempt, source=source
+                        )
+                    )
     durable = draw(st.none() | KEYS)
     struck = draw(st.frozensets(KEYS, max_size=1))
     return World(nodes, tuple(sorted(offers)), durable, struck)
@@ -138,11 +144,20 @@ def test_coordinates_of_a_larger_world_are_left_out() -> None:
     assert choice.step == 5
 
 
-def test_a_rank_takes_the_nearest_tier_that_it_can_open() -> None:
+@pytest.mark.parametrize("num_tiers", [1, 2, 3])
+def test_a_rank_takes_the_nearest_tier_that_it_can_open(num_tiers: int) -> None:
     peer = stored(0, 5, rank=0, source=Source.PEER)
-    choice = choose([peer, stored(0, 5, rank=0), live(0, 5, rank=0)], world_size=1)
+    farthest_first = [peer, stored(0, 5, rank=0), live(0, 5, rank=0)]
+    choice = choose(farthest_first[:num_tiers], world_size=1)
     assert choice is not None
-    assert [offer.source for offer in choice.offers] == [Source.LIVE]
+    assert choice.offers == (farthest_first[num_tiers - 1],)
+
+
+def test_a_struck_state_is_passed_over_for_the_one_before() -> None:
+    offers = [stored(0, 5, rank=0), stored(0, 6, rank=0)]
+    choice = choose(offers, world_size=1, struck=frozenset({(1, 6)}))
+    assert choice is not None
+    assert choice.step == 5
 
 
 def test_a_file_of_its_own_node_is_nearer_than_live_tensors_elsewhere() -> None:
