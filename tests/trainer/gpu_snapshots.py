@@ -112,10 +112,12 @@ class Trainer:
         self._tokens = torch.randint(1, VOCABULARY, (4, length + 1))
 
     def step(self, fence: Callable[[], None] = lambda: None) -> None:
-        """As the loop does it: the host waits for the norm, then the fence, then the update."""
+        """As the loop does it: the one wait of the host is for the copy as well."""
         loss = self._optimization.backward(self._tokens)
-        wait_for_gpu(loss, self._optimization.clip())
-        self._optimization.update(1, fence=fence)
+        norm = self._optimization.clip()
+        fence()
+        wait_for_gpu(loss, norm)
+        self._optimization.update(1)
 
     def _memory(self) -> HostMemory:
         memory = HostMemory(self.state_bytes + ALIGNMENT_BYTES * len(self.tensors), self._device)

@@ -75,10 +75,13 @@ class Trainer:
         loss.backward()
         gradients = [parameter.grad for parameter in self.state.model.parameters()]
         self._collective.reduce([gradient for gradient in gradients if gradient is not None])
-        _, norm = wait_for_gpu(loss.detach(), self._optimization.clip())
+        norm = self._optimization.clip()
+        if self._copier is not None:
+            self._copier.fence()
+        _, seen_norm = wait_for_gpu(loss.detach(), norm)
         self._gate.refuse_if_closed()
-        refuse_non_finite(step, gradient_norm=norm)
-        self._optimization.update(step, fence=self._copier.fence if self._copier else _nothing)
+        refuse_non_finite(step, gradient_norm=seen_norm)
+        self._optimization.update(step)
         self.at_update()
         if self._copier is not None:
             buffer = [torch.full_like(tensor, -1.0) for tensor in self.tensors()]
@@ -125,9 +128,6 @@ def jitter(seed: int) -> Callable[[], None]:
     """Pauses that follow from ``seed``, most of them none."""
     draw = random.Random(seed)
     return lambda: time.sleep(draw.choice([0, 0, 0.0005, 0.002]))
-
-
-def _nothing() -> None: ...
 
 
 @pytest.mark.parametrize("seed", SEEDS)
