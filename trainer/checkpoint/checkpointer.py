@@ -20,7 +20,7 @@ import torch.distributed as dist
 from trainer.checkpoint import layout
 from trainer.checkpoint.commits import Commits
 from trainer.checkpoint.fingerprint import fingerprint, schedule_change
-from trainer.checkpoint.layout import Checkpoint, CommitRecord
+from trainer.checkpoint.layout import Checkpoint
 from trainer.checkpoint.restore import Restorer
 from trainer.checkpoint.room import POLL_SECONDS, Room
 from trainer.checkpoint.writer import Progress, ShardWriter
@@ -56,9 +56,15 @@ class Checkpointer:
         self._drained_by = drained_by
         self._root = settings.run_directory / "checkpoints"
         self._root.mkdir(exist_ok=True)
-        self._fingerprint = fingerprint(settings)
+        print_ = fingerprint(settings)
         self._run = settings.run_directory.absolute().name
-        self._commits = Commits(settings, attempt=events.attempt)
+        self._commits = Commits(
+            settings,
+            attempt=events.attempt,
+            world_size=job.world_size,
+            fingerprint=print_,
+            format=writer.format,
+        )
         self._deletions = self._commits.deletions
         self._room = Room(
             self._root,
@@ -72,7 +78,7 @@ class Checkpointer:
             job=job,
             root=self._root,
             run=self._run,
-            fingerprint=self._fingerprint,
+            fingerprint=print_,
             resume_step=settings.checkpoint.resume_step,
         )
         self._saving: Path | None = None
@@ -235,25 +241,15 @@ class Checkpointer:
         except OSError as error:
             own, problem = [], str(error)
         dist.gather_object((own, problem), files, dst=0)
-        problem = self._commit_record(folder, files) if files is not None else ""
+        problem = self._commit_all(folder, files) if files is not None else ""
         return self._job.from_rank_zero(problem)
 
-    def _commit_record(self, folder: Path, files: list[Any]) -> str:
-        problems = [why for _, why in files if why]
-        record = CommitRecord(
-            step=self._step,
-            attempt=self._events.attempt,
-            world_size=self._job.world_size,
-            fingerprint=self._fingerprint,
-            files=tuple(file for rank_files, _ in files for file in rank_files),
-            format=self._writer.format,
-            run=self._run,
-            max_steps=self._settings.max_steps,
-            resume_step=self._settings.checkpoint.resume_step,
-        )
-        if problem := "; ".join(problems) or self._commits.commit(folder, record):
+    def _commit_all(self, folder: Path, told: list[Any]) -> str:
+        if problems := [why for _, why in told if why]:
+            return "; ".join(problems)
+        files = [file for rank_files, _ in told for file in rank_files]
+        if problem := self._commits.commit(folder, self._step, files):
             return problem
         seconds = time.monotonic() - self._begun_at
         self._events.record("checkpoint_committed", step=self._step, save_seconds=seconds)
-        self._commits.delete_what_is_not_kept(record)
         return ""

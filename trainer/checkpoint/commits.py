@@ -5,12 +5,14 @@ this one would replace or delete.
 """
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from trainer.attempts import newest_claim
 from trainer.checkpoint import layout, retention
 from trainer.checkpoint.deletions import Deletions
-from trainer.checkpoint.layout import CommitRecord
+from trainer.checkpoint.layout import CommitRecord, FileRecord, ShardFormat
 from trainer.settings import TrainerSettings
 
 logger = logging.getLogger(__name__)
@@ -19,25 +21,53 @@ logger = logging.getLogger(__name__)
 class Commits:
     """Those of one attempt."""
 
-    def __init__(self, settings: TrainerSettings, *, attempt: int) -> None:
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        *,
+        attempt: int,
+        world_size: int,
+        fingerprint: dict[str, Any],
+        format: ShardFormat,
+    ) -> None:
+        self._settings = settings
         self._run_directory = settings.run_directory
         self._keep_latest = settings.checkpoint.keep_latest
         self._attempt = attempt
+        self._world_size = world_size
+        self._fingerprint = fingerprint
+        self._format = format
         self.deletions = Deletions(is_newest_attempt=lambda: not self._successor())
         self.restored: Path | None = None
         """The checkpoint that this attempt went on from."""
 
-    def commit(self, folder: Path, record: CommitRecord) -> str:
-        """Make ``folder`` a checkpoint; what prevented it, or nothing."""
+    def commit(self, folder: Path, step: int, files: Sequence[FileRecord]) -> str:
+        """Make ``folder`` a checkpoint of ``files``, and begin to delete what it replaces.
+
+        Returns:
+            What prevented it, or nothing.
+        """
+        record = CommitRecord(
+            step=step,
+            attempt=self._attempt,
+            world_size=self._world_size,
+            fingerprint=self._fingerprint,
+            files=tuple(files),
+            format=self._format,
+            run=self._run_directory.absolute().name,
+            max_steps=self._settings.max_steps,
+            resume_step=self._settings.checkpoint.resume_step,
+        )
         try:
             if successor := self._successor():
                 return f"attempt {successor} has begun, and this one may commit no more"
             layout.commit(folder, record)
         except OSError as error:
             return str(error)
+        self._delete_what_is_not_kept(record)
         return ""
 
-    def delete_what_is_not_kept(self, record: CommitRecord) -> None:
+    def _delete_what_is_not_kept(self, record: CommitRecord) -> None:
         """Begin to, once ``record`` is committed."""
         try:
             found = retention.find(self._run_directory / "checkpoints")

@@ -38,7 +38,7 @@ def settings(tmp_path: Path) -> Path:
         "model": {"preset": "tiny"},
         "data": {"sequence_length": 16, "global_batch_size": 4},
         "checkpoint": {"interval_steps": 5},
-        "recovery": {"layer": "pod"},
+        "recovery": {"layer": "in_process"},
     }
     path.write_text(json.dumps(values))
     return path
