@@ -11,12 +11,11 @@ from dataclasses import replace
 
 from trainer.agreement import refuse_different_settings
 from trainer.checkpoint.checkpointer import Checkpointer
-from trainer.checkpoint.fingerprint import fingerprint
 from trainer.checkpoint.modes import writer_for
 from trainer.data import Batches, open_corpus
 from trainer.diagnosis.previous import announce_previous
 from trainer.distributed import Job, Votes, process_group
-from trainer.errors import CannotTrain, LastSaveFailed, Repeats, usable
+from trainer.errors import LastSaveFailed, Repeats, usable
 from trainer.faults.injector import FaultInjector
 from trainer.health.node import refuse_unhealthy_node
 from trainer.model import build_model
@@ -26,6 +25,7 @@ from trainer.recovery.budget import claim_within_budget
 from trainer.recovery.layer import Attempt
 from trainer.settings import CheckpointMode
 from trainer.state import TrainState, seed_random_numbers
+from trainer.taking_up import take_up
 from trainer.weights import load_weights
 
 
@@ -151,23 +151,14 @@ class _Run:
     def restore(self) -> int:
         """The last step that need not be done again; 0 where nothing was saved yet."""
         started = time.monotonic()
-        self._snapshots.begin(
+        step, source = take_up(
+            self._settings,
             self._job,
             self._state,
+            self._snapshots,
+            self._checkpointer,
             attempt=self._events.attempt,
-            fingerprint=fingerprint(self._settings),
         )
-        remembered = self._snapshots.restore(self._checkpointer.durable())
-        if remembered:
-            step, source = remembered.step, remembered.source.value
-        else:
-            step = self._checkpointer.restore()
-            source = "durable" if step else "none"
-        if step > self._settings.max_steps:
-            raise CannotTrain(
-                f"the newest checkpoint is of step {step} and max_steps is "
-                f"{self._settings.max_steps}; raise max_steps, or give the run a new id"
-            )
         if step == 0 and self._settings.model.weights:
             weights = self._settings.model.weights
             usable(lambda: load_weights(self._model, weights))

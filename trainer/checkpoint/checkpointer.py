@@ -56,21 +56,15 @@ class Checkpointer:
         self._drained_by = drained_by
         self._root = settings.run_directory / "checkpoints"
         self._root.mkdir(exist_ok=True)
-        print_ = fingerprint(settings)
+        self.fingerprint = fingerprint(settings)
         self._run = settings.run_directory.absolute().name
-        self._commits = Commits(
-            settings,
-            attempt=events.attempt,
-            world_size=job.world_size,
-            fingerprint=print_,
-            format=writer.format,
-        )
-        self._deletions = self._commits.deletions
+        saved_as = (events.attempt, job.world_size, self.fingerprint, writer.format)
+        self._commits = Commits(settings, *saved_as)
         self._room = Room(
             self._root,
             job=job,
             state=state,
-            deletions=self._deletions,
+            deletions=self._commits.deletions,
             report_progress=report_progress,
             drained_by=drained_by,
         )
@@ -78,7 +72,7 @@ class Checkpointer:
             job=job,
             root=self._root,
             run=self._run,
-            fingerprint=print_,
+            fingerprint=self.fingerprint,
             resume_step=settings.checkpoint.resume_step,
         )
         self._saving: Path | None = None
@@ -202,7 +196,7 @@ class Checkpointer:
 
     def close(self) -> None:
         """The attempt ends, however: nothing of it goes on in this process. Not collective."""
-        self._deletions.close()
+        self._commits.deletions.close()
         self._writer.close()
 
     def _goes_on_from(self, checkpoint: Checkpoint) -> None:
@@ -229,7 +223,7 @@ class Checkpointer:
         self._writer.abandon()
         if self._job.rank == 0 and self._saving is not None:
             # It holds no checkpoint, and its space may be what the next save needs.
-            self._deletions.add([self._saving])
+            self._commits.deletions.add([self._saving])
 
     def _commit(self, folder: Path) -> str:
         """Commit on rank 0; on every rank what prevented it, or nothing."""

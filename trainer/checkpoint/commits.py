@@ -24,7 +24,6 @@ class Commits:
     def __init__(
         self,
         settings: TrainerSettings,
-        *,
         attempt: int,
         world_size: int,
         fingerprint: dict[str, Any],

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from trainer.distributed import Job, Votes
 from trainer.settings import TrainerSettings
-from trainer.snapshots.buffer import SnapshotBuffer, needed_bytes
+from trainer.snapshots.buffer import SnapshotBuffer
 from trainer.snapshots.cadence import Cadence
 from trainer.snapshots.copier import Copier, Copy, StreamCopier, ThreadCopier
 from trainer.snapshots.doubts import DoubtfulState, Probe, strike
@@ -34,7 +34,7 @@ from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Durable
 from trainer.snapshots.pool import Pool
 from trainer.snapshots.restore import MemoryRestorer, Restored
-from trainer.snapshots.sizes import BufferPlan, plan_buffers, room_in
+from trainer.snapshots.shelf import open_buffers, planned_buffers
 from trainer.snapshots.sources import NodeFiles
 from trainer.state import TrainState, local_shard
 
@@ -219,9 +219,10 @@ class Snapshots:
 
     def _open_buffers(self, agreed: str | None) -> None:
         """Make them ready in the background; ``agreed`` is the one that all ranks still need."""
-        num_buffers = self._planned_buffers()
-        if not self._buffers:
-            self._buffers = self._opened(num_buffers)
+        this, folder = self._this, self._folder if self._takes_any else None
+        num_buffers = planned_buffers(this.job, this.tensors, folder)
+        if not self._buffers and folder is not None:
+            self._buffers = open_buffers(this.job, this.tensors, folder, num_buffers)
         names = [buffer.path.name for buffer in self._buffers]
         index = names.index(agreed) if agreed in names else None
         if self._pool is not None:
@@ -230,34 +231,6 @@ class Snapshots:
             self._pool = Pool(len(self._buffers), index)
         for buffer in self._buffers:
             buffer.get_ready()
-
-    def _planned_buffers(self) -> int:
-        """How many every rank has room for. Collective."""
-        plan = BufferPlan(0, "")
-        if self._folder is not None and self._takes_any:
-            plan = plan_buffers(
-                needed_bytes(self._this.tensors),
-                ranks_here=int(os.environ["LOCAL_WORLD_SIZE"]),
-                room=room_in(self._folder),
-            )
-        plans = self._this.job.from_every_rank(plan)
-        if reasons := [each.reason for each in plans if each.reason]:
-            logger.warning("%s", reasons[0])
-        return min(each.num_buffers for each in plans)
-
-    def _opened(self, num_buffers: int) -> list[SnapshotBuffer]:
-        this, folder = self._this, self._folder
-        if folder is None:
-            return []
-        name = f"rank-{this.job.rank}"
-        try:
-            return [
-                SnapshotBuffer.open(folder, f"{name}-{index}", this.tensors, this.job.device)
-                for index in range(num_buffers)
-            ]
-        except OSError as error:  # the others then take none either
-            logger.warning("No snapshots in memory: %s", error)
-            return []
 
 
 def _folder(settings: TrainerSettings) -> Path | None:

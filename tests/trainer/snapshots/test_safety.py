@@ -1,8 +1,7 @@
 """What is offered after a failure is the state of its step, whatever was under way.
 
-Real tensors, the real optimizer, gate and copier; only the collectives are played: one that
-is aborted returns like a whole one, with part of the gradients as they were. Each check is
-also made without what it watches over, and must then find the corruption.
+Real tensors, the real optimizer, gate and copier; only the collectives are played. Each check
+is also made without what it watches over, and must then find the corruption.
 """
 
 import random
@@ -15,82 +14,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tests.trainer.ranks import trainer_settings
-from trainer.optimization import Optimization, adamw, refuse_non_finite, wait_for_gpu
+from tests.trainer.snapshots.training import NUM_STEPS, Collective, Trainer
 from trainer.snapshots.copier import ThreadCopier
 from trainer.snapshots.gate import Gate, GateClosed
-from trainer.state import TrainState
 
-NUM_STEPS = 6
 SEEDS = range(8)
-
-
-class Collective:
-    """Reduces the gradients one by one, until it is aborted; it returns alike in both cases."""
-
-    def __init__(self, before_each: Callable[[], None] = lambda: None) -> None:
-        self._before_each = before_each
-        self.is_aborted = threading.Event()
-
-    def reduce(self, gradients: list[Tensor]) -> None:
-        for gradient in gradients:
-            self._before_each()
-            if self.is_aborted.is_set():
-                return
-            gradient.mul_(0.5)  # by the gradients of another rank that are minus half of ours
-
-
-class Trainer:
-    """The loop of one rank; every buffer it fills is one snapshot."""
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        gate: Gate | None = None,
-        copier: ThreadCopier | None = None,
-        collective: Collective | None = None,
-    ) -> None:
-        torch.manual_seed(0)
-        settings = trainer_settings(folder, optimizer={"learning_rate": 0.1, "warmup_steps": 1})
-        model = nn.Sequential(nn.Linear(3, 16), nn.Tanh(), nn.Linear(16, 2))
-        self.state = TrainState(model, adamw(model, settings.optimizer))
-        self.state.step = 0
-        job: Any = None  # only the backward pass of the real loop asks it
-        self._optimization = Optimization(settings, job=job, state=self.state, end_of_text=0)
-        self._gate, self._copier = gate or Gate(), copier
-        self._collective = collective or Collective()
-        self.at_update: Callable[[], None] = lambda: None
-        self.snapshots: dict[int, tuple[Any, list[Tensor]]] = {}
-
-    def tensors(self) -> list[Tensor]:
-        return list(self.state.tensors().values())
-
-    def step(self, step: int) -> None:
-        """In the order of trainer/loop.py."""
-        generator = torch.Generator().manual_seed(step)
-        loss = self.state.model(torch.randn(4, 3, generator=generator)).square().sum()
-        loss.backward()
-        gradients = [parameter.grad for parameter in self.state.model.parameters()]
-        self._collective.reduce([gradient for gradient in gradients if gradient is not None])
-        norm = self._optimization.clip()
-        if self._copier is not None:
-            self._copier.fence()
-        _, seen_norm = wait_for_gpu(loss.detach(), norm)
-        self._gate.refuse_if_closed()
-        refuse_non_finite(step, gradient_norm=seen_norm)
-        self._optimization.update(step)
-        self.at_update()
-        if self._copier is not None:
-            buffer = [torch.full_like(tensor, -1.0) for tensor in self.tensors()]
-            copy = self._copier.start([t.detach() for t in self.tensors()], buffer)
-            self.snapshots[step] = (copy, buffer)
-
-    def train(self) -> None:
-        for step in range(1, NUM_STEPS + 1):
-            self.step(step)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 
 from tests.trainer.ranks import Crew, fill, sharded_state, trainer_settings
 from trainer.distributed import Job, Votes
-from trainer.snapshots import snapshots as module
+from trainer.snapshots import shelf
 from trainer.snapshots.buffer import found_in
 from trainer.snapshots.doubts import DoubtfulState
 from trainer.snapshots.folder import VARIABLE
@@ -177,7 +177,7 @@ def train_without_room(job: Job, shared: Path) -> tuple[Any, ...]:
     rank = Rank(job, folder)
     with pytest.MonkeyPatch.context() as patch:
         if job.rank == 1:
-            patch.setattr(module, "room_in", lambda _: Room(folder_bytes=4096, memory_bytes=None))
+            patch.setattr(shelf, "room_in", lambda _: Room(folder_bytes=4096, memory_bytes=None))
         rank.restore()
     rank.steps(1, 3)
     return steps_found(folder), len(rank.snapshots._buffers)
