@@ -5,8 +5,7 @@ each joins, builds, restores the newest checkpoint and goes on from its step.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 
 from trainer.agreement import refuse_different_settings
@@ -50,20 +49,12 @@ def run_attempt(process: Process, attempt: Attempt) -> None:
         events.record("process_group_ready")
         if job.rank == 0:
             announce_previous(settings.run_directory, events)
-        with closing(_Run(process, attempt, job)) as run, _ends_quickly(process, attempt):
+        # An end is quick; in a restart within the process this rank may wait for others.
+        at_an_end = watchdog.at_an_end(patience if attempt.report_hang else None)
+        with closing(_Run(process, attempt, job)) as run, at_an_end:
             first_step = run.restore() + 1
             with process.stop.heeded_after_each_step():
                 run.to_the_end(first_step)
-
-
-@contextmanager
-def _ends_quickly(process: Process, attempt: Attempt) -> Iterator[None]:
-    """However the block ends, what comes is no step; in process, this rank may wait for others."""
-    try:
-        yield
-    finally:
-        patience = process.timeouts.barrier_seconds
-        process.watchdog.expect_progress(patience if attempt.report_hang else None)
 
 
 class _Run:

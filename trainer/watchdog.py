@@ -13,7 +13,8 @@ import faulthandler
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainer.diagnosis.flight_recorder import save_collectives
@@ -98,6 +99,14 @@ class Watchdog:
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
             self._thread.start()
+
+    @contextmanager
+    def at_an_end(self, within: float | None) -> Iterator[None]:
+        """However the block ends, what comes then is no step; it may take ``within`` seconds."""
+        try:
+            yield
+        finally:
+            self.expect_progress(within)
 
     def deadline_after_stall(self, seconds: float) -> float:
         """A save has begun or ended here, in so long; other ranks may be at it for yet as long."""

@@ -17,7 +17,15 @@ from pathlib import Path
 from tests.chaos.driver import Driver, Stopped
 from tests.chaos.orders import Orders
 from tests.chaos.plans import Plan, draw_plan
-from tests.chaos.records import Record, Records, code_digest, empty_cells, failures, histogram
+from tests.chaos.records import (
+    Record,
+    Records,
+    code_digest,
+    empty_cells,
+    empty_tiers,
+    failures,
+    histogram,
+)
 from tests.chaos.runs import unfaulted_plans
 from tests.chaos.tables import cells_markdown, histogram_text, line_for
 from trainer import exit_codes
@@ -65,7 +73,8 @@ def main(argv: Sequence[str] | None = None, *, out: Path = OUT) -> int:
     if not arguments.replay:
         (out / "cells.md").write_text(cells_markdown(finished))
     print(_report(finished, arguments))
-    return 1 if failures(finished) or (empty_cells(finished) and not arguments.replay) else 0
+    is_empty = empty_cells(finished) or empty_tiers(finished)
+    return 1 if failures(finished) or (is_empty and not arguments.replay) else 0
 
 
 def replay_command(name: str) -> str:
@@ -82,12 +91,13 @@ def summary(records: Sequence[Record]) -> str:
     return (
         f"{len(records)} plans: {len(records) - num_failed - num_refused} exact, {num_refused} "
         f"refused as documented, {num_failed} wrong; {histogram(records).total()} faults survived, "
-        f"{further} caught further out than claimed; {len(empty_cells(records))} cells empty"
+        f"{further} caught further out than claimed; "
+        f"{len(empty_cells(records)) + len(empty_tiers(records))} cells empty"
     )
 
 
 def _report(records: Sequence[Record], arguments: argparse.Namespace) -> str:
-    empty = [str(cell) for cell in empty_cells(records)]
+    empty = [*map(str, empty_cells(records)), *empty_tiers(records)]
     wrong = {record["name"]: replay_command(record["name"]) for record in failures(records)}
     if arguments.json:
         return json.dumps(

@@ -52,6 +52,16 @@ class Expectation:
                 return "refused by the settings"
 
 
+TIERS = ("live", "snapshot", "durable", "none")
+"""From the nearest outwards; ``none`` is the beginning of a run that had saved nothing yet."""
+
+MOST_LOST = {"live": 0, "snapshot": 2}
+"""Completed steps that may be done again, with a snapshot of each step: the one whose copy ran
+beside the step that failed, and the one before where a rank died between two agreements."""
+
+STEADY_STEPS = 12
+"""An attempt's first steps may pass before its buffers are ready."""
+
 ALL_CELLS = tuple(Cell(kind, layer) for layer in RecoveryLayer for kind in FaultKind)
 
 
@@ -62,6 +72,17 @@ def expected(cell: Cell) -> Expectation:
     if cell.kind is FaultKind.CUDA_ERROR or cell.layer is RecoveryLayer.NONE:
         return Expectation(Outcome.REFUSED)
     return Expectation(Outcome.RECOVERED, caught_by=_innermost(cell))
+
+
+def nearest_tier(cell: Cell, *, memory: bool) -> str:
+    """The nearest tier that a recovery from this fault may go on from."""
+    match expected(cell).caught_by if memory else None:
+        case RecoveryLayer.IN_PROCESS:
+            return "live"
+        case RecoveryLayer.IN_JOB:
+            return "snapshot"
+        case _:
+            return "durable"
 
 
 def is_claimed(cell: Cell) -> bool:

@@ -149,6 +149,7 @@ class Driver:
             "plan": str(each.plan),
             "layer": each.plan.layer.value,
             "mode": each.plan.mode.value,
+            "memory": each.plan.memory,
             "kinds": [fault.kind.value for fault in each.plan.faults],
             **verdict,
         }

@@ -5,10 +5,20 @@ Pure: events and how the Job ended in, a verdict out.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.chaos.cells import Cell, Expectation, Outcome, expected, is_further_out
+from tests.chaos.cells import (
+    MOST_LOST,
+    STEADY_STEPS,
+    TIERS,
+    Cell,
+    Expectation,
+    Outcome,
+    expected,
+    is_further_out,
+    nearest_tier,
+)
 from tests.chaos.plans import Plan
 from trainer.events import Event
 from trainer.faults.settings import FaultKind
@@ -54,6 +64,11 @@ class Suffered:
     further_out: bool
     seconds: Mapping[str, float]
     """By bin, from the fault until every rank had completed a step of the next attempt."""
+
+    tier: str | None = None
+    """What the state was restored from."""
+
+    steps_lost: int | None = None
 
 
 @dataclass(slots=True)
@@ -105,7 +120,7 @@ def judge(
     verdict.problems += _faults_not_as_planned(plan, events)
     for recovery in account.recoveries:
         cell = Cell(FaultKind(recovery.kind), plan.layer)
-        suffered, problem = _suffered(cell, recovery, events)
+        suffered, problem = _suffered(cell, recovery, events, memory=plan.memory)
         verdict.suffered.append(suffered)
         verdict.problems += [problem] if problem else []
     return verdict
@@ -143,6 +158,8 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
                 "caught_by": each.caught_by,
                 "further_out": each.further_out,
                 "seconds": dict(each.seconds),
+                "tier": each.tier,
+                "steps_lost": each.steps_lost,
             }
             for each in verdict.suffered
         ],
@@ -170,7 +187,7 @@ def _faults_not_as_planned(plan: Plan, events: Sequence[Event]) -> list[str]:
 
 
 def _suffered(
-    cell: Cell, recovery: Recovery, events: Sequence[Event]
+    cell: Cell, recovery: Recovery, events: Sequence[Event], *, memory: bool
 ) -> tuple[Suffered, str | None]:
     claim = expected(cell)
     moments = [
@@ -183,13 +200,26 @@ def _suffered(
     if claim.outcome is Outcome.ENDURED:
         # A later fault's attempt is not this one's recovery: nothing was caught.
         return Suffered(cell.kind.value, None, further_out=False, seconds={}), None
-    if layer is None or claim.caught_by is None:
-        return Suffered(cell.kind.value, None, False, seconds), f"{cell}: nobody caught it"
+    tier, lost = recovery.source, recovery.steps_lost
+    suffered = Suffered(cell.kind.value, layer and layer.value, False, seconds, tier, lost)
+    if layer is None or claim.caught_by is None or tier is None or lost is None:
+        return suffered, f"{cell}: nobody caught it"
     further = is_further_out(layer, claim.caught_by)
-    problem = None
+    suffered = replace(suffered, further_out=further)
     if not further and layer is not claim.caught_by:
-        problem = f"{cell}: {layer} caught it, further in than {claim.caught_by}"
-    return Suffered(cell.kind.value, layer.value, further, seconds), problem
+        return suffered, f"{cell}: {layer} caught it, further in than {claim.caught_by}"
+    nearest = nearest_tier(cell, memory=memory)
+    if TIERS.index(tier) < TIERS.index(nearest):
+        return suffered, f"{cell}: restored from {tier}, nearer than {nearest}"
+    began_at = max(
+        int(e["step"])
+        for e in events
+        if e["name"] == "restored" and int(e["attempt"]) == recovery.attempt
+    )
+    is_steady = recovery.step - began_at >= STEADY_STEPS
+    if lost > MOST_LOST.get(tier, lost) and (is_steady or tier == "live"):
+        return suffered, f"{cell}: {lost} completed steps were lost with the tier {tier}"
+    return suffered, None
 
 
 def _same(one: object, other: object) -> bool:

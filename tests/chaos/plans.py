@@ -24,6 +24,9 @@ STEPS_APART = 6
 SAVING_MODES = (CheckpointMode.ASYNC, CheckpointMode.SYNC, CheckpointMode.ASYNC_LOCAL_SHARDS)
 SHAPES = ((1, 2), (2, 1), (1, 3), (1, 4), (2, 2))
 EXIT_CODES = (0, 1, 17, 255)
+MEMORY_SHARE = 0.75
+"""Of the plans whose layer may go on from memory."""
+
 FIRST_STEPS = range(4, MAX_STEPS - 4)
 
 _COMPANIONS = tuple(kind for kind in FaultKind if kind is not FaultKind.CUDA_ERROR)
@@ -49,6 +52,8 @@ class Plan:
     """What a rank that suffers ``exit`` ends with."""
 
     faults: tuple[PlannedFault, ...]
+    memory: bool = False
+    """Whether there are snapshots, one of each step; else only checkpoints."""
 
     @property
     def world_size(self) -> int:
@@ -66,7 +71,8 @@ class Plan:
     def __str__(self) -> str:
         faults = ", ".join(f"{each.kind.value}@{each.step}/r{each.rank}" for each in self.faults)
         shape = f"{self.num_nodes}x{self.ranks_per_node}"
-        return f"{self.layer.value} {self.mode.value} {shape}: {faults or 'no fault'}"
+        tiers = f"{self.mode.value}{' memory' if self.memory else ''}"
+        return f"{self.layer.value} {tiers} {shape}: {faults or 'no fault'}"
 
 
 def draw_plan(seed: int, index: int) -> Plan:
@@ -94,6 +100,7 @@ def draw_plan(seed: int, index: int) -> Plan:
             PlannedFault(kind, step, generator.choice(ranks))
             for kind, step in zip(kinds, _steps(generator, len(kinds)), strict=True)
         ),
+        memory=dealt.layer.outlives_ranks and generator.random() < MEMORY_SHARE,
     )
 
 

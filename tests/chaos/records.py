@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.cells import ALL_CELLS, Cell, is_claimed
+from tests.chaos.cells import ALL_CELLS, Cell, expected, is_claimed, nearest_tier
 from trainer.faults.settings import FaultKind
 from trainer.settings import RecoveryLayer
 
@@ -86,6 +86,30 @@ def empty_cells(records: Sequence[Record]) -> list[Cell]:
     """Cells whose claim nothing has proved yet: survived, or refused where that is the claim."""
     survived, ended = histogram(records), refused(records)
     return [cell for cell in ALL_CELLS if not (survived if is_claimed(cell) else ended)[cell]]
+
+
+def tiers(records: Iterable[Record]) -> Counter[tuple[Cell, str]]:
+    """How often each cell's fault was recovered from with each tier."""
+    counts: Counter[tuple[Cell, str]] = Counter()
+    for record in records:
+        if not record["problems"]:
+            layer = RecoveryLayer(record["layer"])
+            counts.update(
+                (Cell(FaultKind(each["kind"]), layer), each["tier"])
+                for each in record["suffered"]
+                if each["tier"]
+            )
+    return counts
+
+
+def empty_tiers(records: Sequence[Record]) -> list[str]:
+    """Cells whose nearest tier nothing has proved yet."""
+    seen = tiers(records)
+    return [
+        f"{cell} from {tier}"
+        for cell in ALL_CELLS
+        if expected(cell).caught_by and not seen[cell, tier := nearest_tier(cell, memory=True)]
+    ]
 
 
 def failures(records: Iterable[Record]) -> list[Record]:

@@ -63,6 +63,8 @@ def deployment_for(
         "faults.planned": [
             {"kind": each.kind.value, "step": each.step, "rank": each.rank} for each in plan.faults
         ],
+        "snapshots.enabled": plan.memory,
+        "snapshots.interval_steps": 1,
         **changes,
     }
     values["runs"] = {plan.name: {"num_nodes": plan.num_nodes, "change": change}}

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from tests.chaos.cells import ALL_CELLS, Cell, expected, is_claimed
-from tests.chaos.records import Record, histogram, refused
+from tests.chaos.cells import ALL_CELLS, TIERS, Cell, expected, is_claimed
+from tests.chaos.records import Record, histogram, refused, tiers
 from trainer.faults.settings import FaultKind
 from trainer.settings import RecoveryLayer
 
@@ -50,10 +50,10 @@ def cells_markdown(records: Sequence[Record]) -> str:
 
     Plans that went wrong are left out; a part's seconds are from the fault on.
     """
-    head = ["kind", "layer", "claim", "faults", "caught by", "saves", *SECONDS]
+    head = ["kind", "layer", "claim", "faults", "caught by", "restored from", "saves", *SECONDS]
     lines = [_row(head), _row(["---"] * len(head))]
     good = [record for record in records if not record["problems"]]
-    ended = refused(records)
+    ended, seen = refused(records), tiers(records)
     for cell in ALL_CELLS:
         suffered = [
             (record["mode"], each)
@@ -66,6 +66,9 @@ def cells_markdown(records: Sequence[Record]) -> str:
         row = [cell.kind.value, cell.layer.value, str(expected(cell))]
         row.append(str(len(suffered)) if is_claimed(cell) else f"({ended[cell]})")
         row.append(", ".join(f"{who} {count}" for who, count in caught.most_common()) or "-")
+        row.append(
+            ", ".join(f"{tier} {seen[cell, tier]}" for tier in TIERS if seen[cell, tier]) or "-"
+        )
         row.append(", ".join(sorted({mode for mode, _ in suffered})) or "-")
         lines.append(_row(row + _medians([each["seconds"] for _, each in suffered])))
     return "\n".join(lines) + "\n"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.chaos import __main__ as chaos
-from tests.chaos.cells import ALL_CELLS, Cell, is_claimed
+from tests.chaos.cells import ALL_CELLS, TIERS, Cell, is_claimed
 from tests.chaos.driver import Stopped
 from tests.chaos.plans import Plan, draw_plan
 from tests.chaos.records import Record, Records, empty_cells, failures, histogram, refused
@@ -19,6 +19,7 @@ NODE_IN_JOB = Cell(FaultKind.NODE, RecoveryLayer.IN_JOB)
 
 def record(name: str = "s1-0", **changes: Any) -> Record:
     suffered = {"kind": "node", "caught_by": "pod", "further_out": False, "seconds": {"detect": 2}}
+    suffered |= {"tier": "snapshot", "steps_lost": 1}
     values = {"name": name, "plan": "a plan", "layer": "in_job", "mode": "sync", "seconds": 9.0}
     values |= {"kinds": ["node"], "outcome": "recovered", "problems": [], "suffered": [suffered]}
     return values | changes
@@ -71,18 +72,19 @@ def test_the_histogram_sets_refusals_apart() -> None:
 
 def test_a_row_says_who_caught_a_kind_and_the_median_of_how_long_it_took() -> None:
     slower = {"kind": "node", "caught_by": "pod", "further_out": False, "seconds": {"detect": 4}}
+    slower |= {"tier": "durable", "steps_lost": 9}
     wrong = record("s1-3", problems=["digests differ"])
     records = [record(), record("s1-1", mode="async", suffered=[slower] * 2), wrong]
     (row,) = [r for r in cells_markdown(records).splitlines() if r.startswith("| node | in_job")]
     assert row == (
-        "| node | in_job | caught by in_job | 3 | pod 3 | async, sync | 4.0 |"
-        " 0.0 | 0.0 | 0.0 | 0.0 |"
+        "| node | in_job | caught by in_job | 3 | pod 3 | snapshot 1, durable 2 |"
+        " async, sync | 4.0 | 0.0 | 0.0 | 0.0 | 0.0 |"
     )
 
 
 def test_a_refusal_has_a_row_in_brackets() -> None:
     records = [record(layer="none", kinds=["exit"], outcome="refused", suffered=[])]
-    assert "| exit | none | refused by the settings | (1) | - | - |" in cells_markdown(records)
+    assert "| exit | none | refused by the settings | (1) | - | - | - |" in cells_markdown(records)
 
 
 def test_a_replay_command_names_the_same_plan() -> None:
@@ -116,7 +118,9 @@ class Instant:
                 outcome="refused" if refused else "recovered",
                 suffered=[
                     {"kind": f.kind.value, "caught_by": "pod", "further_out": False, "seconds": {}}
+                    | {"tier": tier, "steps_lost": 0}
                     for f in plan.faults
+                    for tier in TIERS
                 ],
             )
             records.append(done)
