@@ -64,6 +64,8 @@ class _Run:
         settings = process.settings
         self._process, self._attempt, self._job = process, attempt, job
         self._settings, self._events = settings, process.events
+        self._snapshots = process.snapshots
+        self._snapshots.make_room(job.device)
         corpus = usable(lambda: open_corpus(settings.data))
         self._batches = usable(lambda: Batches(corpus, settings.data))
         self._model = usable(
@@ -79,7 +81,6 @@ class _Run:
         self._optimization = Optimization(
             settings, job=job, state=self._state, end_of_text=corpus.end_of_text
         )
-        self._snapshots = process.snapshots
         self._injector = FaultInjector(settings, job, events=self._events)
         self._checkpointer = Checkpointer(
             settings,

@@ -72,9 +72,25 @@ class Live:
         for own, tensor in zip(self.kept.tensors, tensors, strict=True):
             tensor.detach().copy_(own)
 
+    def let_go_if_tight(self, device: torch.device) -> None:
+        """Free what is kept where a second state beside it would not fit on the GPU."""
+        if self.kept is None or device.type != "cuda":
+            return
+        free_bytes, _ = torch.cuda.mem_get_info(device)
+        unused_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        if not has_room(
+            sum(tensor.nbytes for tensor in self.kept.tensors), free_bytes + unused_bytes
+        ):
+            self.let_go()
+
     def let_go(self) -> None:
         """Free what is kept: it holds as much memory as the state of the new attempt."""
         self.kept = None
+
+
+def has_room(state_bytes: int, free_bytes: int) -> bool:
+    """Whether another state of this size fits, with a tenth to spare for how memory is cut up."""
+    return state_bytes * 1.1 <= free_bytes
 
 
 def _form(tensor: Tensor) -> tuple[object, ...]:

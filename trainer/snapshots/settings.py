@@ -9,6 +9,8 @@ from trainer.fields import Fraction, PositiveInt, Settings
 
 class SnapshotSettings(Settings):
     enabled: bool = True
+    """Whether a rank goes on from memory where it can; else always from a checkpoint."""
+
     interval_steps: PositiveInt | None = None
     """Steps from one snapshot to the next; without it, the trainer measures and chooses."""
 

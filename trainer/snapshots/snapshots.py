@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from trainer.distributed import Job, Votes
@@ -73,6 +74,10 @@ class Snapshots:
         self._pool: Pool | None = None
         self._takes_any = self._folder is not None
         self._attempt: _Attempt | None = None
+
+    def make_room(self, device: torch.device) -> None:
+        """Before the model is built: what the attempt before left must not keep it from that."""
+        self._live.let_go_if_tight(device)
 
     def begin(
         self, job: Job, state: TrainState, *, attempt: int, fingerprint: Mapping[str, Any]
@@ -186,13 +191,14 @@ class Snapshots:
             self._abandon_buffers()
         for buffer in self._buffers:
             buffer.stop()
-        self._live.keep(
-            this.tensors,
-            coordinate=this.job.rank,
-            attempt=this.number,
-            step=this.state.step,
-            identity=this.identity,
-        )
+        if self._settings.snapshots.enabled and self._settings.recovery.layer.reenters:
+            self._live.keep(
+                this.tensors,
+                coordinate=this.job.rank,
+                attempt=this.number,
+                step=this.state.step,
+                identity=this.identity,
+            )
 
     def _abandon_buffers(self) -> None:
         """Something may still write into one of them: this process takes no more snapshots."""

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import AdamW
 
 from tests.trainer.ranks import UnevenModel, fill
-from trainer.snapshots.live import Live
+from trainer.snapshots.live import Live, has_room
 from trainer.state import TrainState, local_shard
 
 IDENTITY = bytes(16)
@@ -104,3 +104,8 @@ def test_tensors_of_another_form_are_refused_and_not_written_to(target: list[Ten
 def test_without_anything_kept_nothing_can_be_copied() -> None:
     with pytest.raises(ValueError, match="no tensors"):
         Live().copy_to([])
+
+
+def test_a_second_state_needs_its_own_size_and_a_tenth() -> None:
+    assert has_room(1000, 1100)
+    assert not has_room(1000, 1099)

@@ -30,7 +30,8 @@ class Rank:
         if folder is not None:
             os.environ[VARIABLE] = str(folder)
         changes = {"interval_steps": 1} | settings
-        self.snapshots = Snapshots(trainer_settings(Path("run"), snapshots=changes))
+        layer = {"layer": "in_process"}
+        self.snapshots = Snapshots(trainer_settings(Path("run"), snapshots=changes, recovery=layer))
         self.job = job
         self.state = sharded_state(job, seed=0)
         self.attempt = 0
@@ -197,6 +198,19 @@ def train_without_folder(job: Job) -> tuple[Any, ...]:
 
 def test_without_a_folder_a_process_goes_on_from_its_own_tensors_alone(crew: Crew) -> None:
     assert crew.call(train_without_folder) == [(None, (3, "live"), True)] * 2
+
+
+def train_without_memory(job: Job, shared: Path) -> tuple[Any, ...]:
+    folder = folder_of(job, shared)
+    rank = Rank(job, folder, enabled=False)
+    rank.restore()
+    rank.steps(1, 3)
+    rank.snapshots.close()
+    return rank.restore(), steps_found(folder)
+
+
+def test_where_memory_is_switched_off_nothing_is_kept(crew: Crew, folder: Path) -> None:
+    assert crew.call(train_without_memory, folder) == [(None, [])] * 2
 
 
 def ask_the_gate(job: Job) -> list[bool]:
