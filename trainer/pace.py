@@ -33,7 +33,7 @@ def hang_deadline(step_seconds: Sequence[float], *, shortest: float, longest: fl
 
 
 class Pace:
-    """The latest steps and stalls of one attempt, and the deadlines that follow from them."""
+    """The latest steps and stalls of this process, and the deadlines that follow from them."""
 
     def __init__(self, *, shortest: float, longest: float) -> None:
         self._shortest, self._longest = shortest, longest
@@ -41,6 +41,10 @@ class Pace:
         self._stall_seconds: deque[float] = deque(maxlen=NUM_STALLS)
         self._has_begun = False
         self.deadline_seconds = longest
+
+    def begin_attempt(self) -> None:
+        """What was learnt before still holds: as many ranks do the same."""
+        self._has_begun = False
 
     def count_step(self, seconds: float) -> None:
         """A step took so long, without stalls. The first one, which compiles, says nothing."""

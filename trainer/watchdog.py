@@ -39,15 +39,13 @@ _POLL_SECONDS = 0.2
 
 
 class Watchdog:
-    """``seconds`` is the deadline of progress until the steps of an attempt tell a shorter one."""
+    """``seconds`` is the deadline of progress until the steps tell a shorter one."""
 
     def __init__(
         self, run_directory: Path, *, rank: int, seconds: float, shortest: float, exits: bool
     ) -> None:
         self._run_directory = run_directory
         self._rank = rank
-        self._seconds = seconds
-        self._shortest = shortest
         self._exits = exits
         self._pace = Pace(shortest=shortest, longest=seconds)
         self._report_hang: Callable[[], None] | None = None
@@ -67,7 +65,7 @@ class Watchdog:
     def begin_attempt(
         self, attempt: int, rank: int, report_hang: Callable[[], None] | None
     ) -> None:
-        """From here on stacks belong to ``attempt``. Its pace is its own: ranks may have changed.
+        """From here on stacks belong to ``attempt``.
 
         ``report_hang`` restarts the rank within this process; it is called from a thread.
         """
@@ -77,7 +75,7 @@ class Watchdog:
         faulthandler.cancel_dump_traceback_later()  # it holds the old file
         old, self._stacks = self._stacks, stacks
         self._rank, self._folder = rank, folder
-        self._pace = Pace(shortest=self._shortest, longest=self._seconds)
+        self._pace.begin_attempt()
         self._report_hang = report_hang
         self._was_overdue = False
         self._arm()

@@ -74,9 +74,9 @@ def key_of(layer: str, kind: str, order: Order) -> tuple[str, str, int, str]:
 
 
 def fault_steps(number: int, save_every: int) -> list[int]:
-    """Steps of ``number`` faults. Where nothing is saved, each restore goes back as far."""
+    """Steps of ``number`` faults; what is restored may be the last step before a fault."""
     first = SAVED_STEP + STEPS_BETWEEN
-    gap = STEPS_BETWEEN + save_every if save_every else 1
+    gap = STEPS_BETWEEN + save_every
     return [first + gap * index for index in range(number)]
 
 

@@ -161,16 +161,16 @@ stuck_in_a_collective()
     assert run(script, tmp_path)[0] == 1
 
 
-def test_each_attempt_begins_without_a_pace(tmp_path: Path) -> None:
+def test_the_next_attempt_in_a_process_knows_the_pace_too(tmp_path: Path) -> None:
     script = """
 watchdog = watch(True, seconds=600)
 for _ in range(6):
     watchdog.count_step(0.001)
 watchdog.begin_attempt(7, 3, None)
 watchdog.expect_progress()
-stuck_in_a_collective(1)
+stuck_in_a_collective()
 """
-    assert run(script, tmp_path)[0] == 0
+    assert run(script, tmp_path)[0] == 1
 
 
 def test_a_disk_that_is_full_stops_no_watchdog(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """How many steps apart snapshots are taken, so that they cost no more than they may.
 
 Where a step lasts well over twice the copy, the copy hides behind it: a snapshot of every
-step. Else a snapshot costs what steps with one took longer than steps without, as measured,
-and until that is known as much as if nothing of the copy were hidden.
+step. Else a snapshot costs what steps with one took longer than steps without. Until that is
+measured, which takes a few snapshots an attempt, there is one every other step.
 
 All that is fed is agreed, the same on every rank, so every rank comes to the same answer.
 One is made anew for each attempt, on all ranks: a rank that had learnt more would go on at
@@ -28,9 +28,9 @@ HIDES_UNTIL = 1.8
 FIRST_SAMPLES = 3
 FEWEST_SAMPLES = 8
 MOST_SAMPLES = 256
-"""Of steps with a snapshot. At the first the interval is chosen: the very first copy meets
-memory that was never used. At the fewest their cost is known, and the interval thought over;
-then at twice as many, and so on up to the most."""
+"""Of steps with a snapshot. At the first it is seen whether the copy hides: the very first one
+meets memory that was never used. At the fewest their cost is known, and the interval chosen;
+it is thought over at twice as many, and so on up to the most."""
 
 MARGIN = 0.75
 """Of the budget, for a lower interval: one that is just cheap enough is none the next time."""
@@ -100,14 +100,15 @@ class Cadence:
         if self._hides:
             self._change(1, step, copy)
             return
-        is_measured = min(len(self._with), len(self._without)) >= FEWEST_SAMPLES
-        added = max(with_copy - without, 0.0) if is_measured else copy
+        if min(len(self._with), len(self._without)) < FEWEST_SAMPLES:
+            self._next_choice = self._num_samples + 1
+            return
+        added = max(with_copy - without, 0.0)
         needed = smallest_interval(added, step, self._budget)
         if needed > self.interval:
-            if is_measured:
-                self._too_dear = max(self._too_dear, self.interval)
+            self._too_dear = max(self._too_dear, self.interval)
             self._change(max(needed, self._too_dear + 1), step, copy)
-        elif is_measured:
+        else:
             lower = smallest_interval(added, step, MARGIN * self._budget)
             self._change(min(self.interval, max(lower, self._too_dear + 1)), step, copy)
 

@@ -192,8 +192,12 @@ class StreamCopier:
         began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         with torch.cuda.stream(self._stream):
             began.record()
-            for piece in pieces:
-                piece.copy()
+            # At once: one call of Python for each piece would keep the step's own kernels waiting.
+            torch._foreach_copy_(
+                [piece.target for piece in pieces],
+                [piece.source for piece in pieces],
+                non_blocking=True,
+            )
             ended.record()
         self._last.slices.append(_Timed(began, ended))
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from trainer.snapshots.pool import LEAST_BUFFERS
 
-FULL_BUFFERS = 3
-"""Two in turn, and one that a save or another node's copy is made from meanwhile."""
+NUM_BUFFERS = LEAST_BUFFERS
+"""In turn: one is filled while the other is the newest that all ranks have."""
 
 _USED_FRACTION = 0.9
 """Of what is free; the rest is for what the pod's processes have yet to take."""
@@ -36,16 +36,15 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class BufferPlan:
     num_buffers: int
-    """``FULL_BUFFERS``, or fewer; 0 where there cannot be snapshots."""
+    """Of a rank; 0 where there cannot be snapshots."""
 
     reason: str
-    """Why not more, and what to do about it; empty for a full plan."""
+    """Why there cannot be any, and what to do about it; else empty."""
 
 
 def plan_buffers(buffer_bytes: int, *, ranks_here: int, room: Room) -> BufferPlan:
-    """The most buffers of ``buffer_bytes`` that each of a pod's ranks can have.
+    """Whether each of a pod's ranks can have its buffers of ``buffer_bytes``.
 
-    With two, snapshots go on, but those for another node or a save cannot be held beside them.
     Ranks may see the memory at different moments: the smallest of their plans is what counts.
     """
     bounds = [("/dev/shm", room.folder_bytes)]
@@ -53,20 +52,14 @@ def plan_buffers(buffer_bytes: int, *, ranks_here: int, room: Room) -> BufferPla
         bounds.append(("the pod's memory", room.memory_bytes))
     scarce, free_bytes = min(bounds, key=lambda bound: bound[1])
     fitting = int(free_bytes * _USED_FRACTION) // (max(buffer_bytes, 1) * ranks_here)
-    if fitting >= FULL_BUFFERS:
-        return BufferPlan(FULL_BUFFERS, "")
-    num_buffers = fitting if fitting >= LEAST_BUFFERS else 0
-    what = (
-        f"only {num_buffers} snapshot buffers, so none for another node"
-        if num_buffers
-        else "no snapshots in memory"
-    )
-    needed = FULL_BUFFERS * buffer_bytes * ranks_here / _USED_FRACTION
+    if fitting >= NUM_BUFFERS:
+        return BufferPlan(NUM_BUFFERS, "")
+    needed = NUM_BUFFERS * buffer_bytes * ranks_here / _USED_FRACTION
     return BufferPlan(
-        num_buffers,
-        f"{what}: {FULL_BUFFERS} buffers of {_gib(buffer_bytes)} for each of {ranks_here} ranks "
-        f"take {_gib(needed)}, and {scarce} has {_gib(free_bytes)}; raise its limit, "
-        "or shard the state over more ranks",
+        0,
+        f"no snapshots in memory: {NUM_BUFFERS} buffers of {_gib(buffer_bytes)} for each of "
+        f"{ranks_here} ranks take {_gib(needed)}, and {scarce} has {_gib(free_bytes)}; raise its "
+        "limit, or shard the state over more ranks",
     )
 
 

@@ -55,6 +55,7 @@ class _Attempt:
     cadence: Cadence
     probe: Probe | None = None
     copy: Copy | None = None
+    is_first_step: bool = True
     is_ready: bool = False
     """Whether all ranks can take one."""
 
@@ -171,6 +172,10 @@ class Snapshots:
     def agreed(self, votes: Votes) -> None:
         """The step's agreement is there."""
         this, num_ranks = self._this, self._this.job.world_size
+        if this.is_first_step:  # not before: pinning memory would make it seconds longer
+            this.is_first_step = False
+            for buffer in self._buffers:
+                buffer.get_ready()
         this.is_ready = votes.snapshot_ready == num_ranks
         is_whole = votes.snapshot_whole == num_ranks
         this.cadence.count_step(
@@ -224,7 +229,7 @@ class Snapshots:
             raise
 
     def _open_buffers(self, agreed: str | None) -> None:
-        """Make them ready in the background; ``agreed`` is the one that all ranks still need."""
+        """``agreed`` is the one that all ranks still need."""
         this, folder = self._this, self._folder if self._takes_any else None
         num_buffers = planned_buffers(this.job, this.tensors, folder)
         if not self._buffers and folder is not None:
@@ -235,8 +240,6 @@ class Snapshots:
             self._pool.restart(index)
         elif self._buffers:
             self._pool = Pool(len(self._buffers), index)
-        for buffer in self._buffers:
-            buffer.get_ready()
 
 
 def _folder(settings: TrainerSettings) -> Path | None:

@@ -87,19 +87,20 @@ def test_a_first_copy_into_memory_that_was_never_used_says_nothing() -> None:
 
 def test_an_interval_that_hid_the_copy_until_now_is_left_for_none_that_was_too_dear() -> None:
     cadence = Cadence(BUDGET)
-    assert intervals(cadence, step=1, copy=1, added=0.045, num_steps=800)[-1] == 6
+    assert intervals(cadence, step=1, copy=1, added=0.045, num_steps=800)[-1] == 5
     assert intervals(cadence, step=1, copy=1, added=0.095, num_steps=4000)[-1] == 10
     assert intervals(cadence, step=1, copy=0.1, added=0.0, num_steps=9000)[-1] == 1
-    assert intervals(cadence, step=1, copy=1, added=0.03, num_steps=900)[-1] > 6
+    assert intervals(cadence, step=1, copy=1, added=0.03, num_steps=900)[-1] > 5
 
 
 @given(copy=seconds, ratio=ratios)
-def test_until_it_is_measured_a_snapshot_is_held_to_cost_the_whole_copy(
+def test_until_their_cost_is_measured_there_is_a_snapshot_every_other_step(
     copy: float, ratio: float
 ) -> None:
     step = ratio * copy
-    seen = intervals(Cadence(BUDGET), step=step, copy=copy, added=copy / 2, num_steps=10)
-    assert copy <= seen[-1] * BUDGET * step * (1 + 1e-9)
+    seen = intervals(Cadence(BUDGET), step=step, copy=copy, added=copy / 2, num_steps=60)
+    assert set(seen[:15]) == {2}
+    assert seen[30] >= smallest_interval(copy / 2 * (1 - 1e-9), step, BUDGET)
 
 
 @given(copy=seconds, ratio=st.floats(0.5, 2.19), added=shares)
@@ -108,8 +109,7 @@ def test_what_snapshots_are_measured_to_cost_stays_within_the_budget(
 ) -> None:
     step = ratio * copy
     cost = added * copy
-    # Ten snapshots at the interval that is held to be needed before anything is measured.
-    num_steps = 10 * smallest_interval(copy, step, BUDGET) + 50
+    num_steps = 10 * smallest_interval(cost, step, BUDGET) + 50
     seen = intervals(Cadence(BUDGET), step=step, copy=copy, added=cost, num_steps=num_steps)
     least = smallest_interval(cost * (1 - 1e-9), step, BUDGET)
     assert cost <= seen[-1] * BUDGET * step * (1 + 1e-6)
