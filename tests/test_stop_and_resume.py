@@ -151,7 +151,7 @@ def test_fewer_steps_than_were_done_are_refused(tmp_path: Path, pod: Callable[..
     shorter = pod(tmp_path, max_steps=100)
     assert shorter.end() == 78
     last_line = shorter.log().splitlines()[-1]
-    assert "the newest checkpoint is of step 150 and max_steps is 100" in last_line
+    assert "the run was trained to step 150 and max_steps is 100" in last_line
 
 
 def contents(folder: Path) -> dict[Path, int]:

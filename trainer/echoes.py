@@ -12,7 +12,8 @@ NAMES = frozenset({"DistError", "RankShouldRestart", "RestartAbort", "RestartErr
 
 _DERIVED = re.compile(r"Dist\w*Error")
 _WORDS = re.compile(
-    r"connection (closed|reset|refused)|closed by peer|timed out|broken pipe|nccl|gloo",
+    r"connection (closed|reset|refused)|closed by peer|timed out|application timeout"
+    r"|broken pipe|nccl|gloo",
     re.IGNORECASE,
 )
 

@@ -178,7 +178,8 @@ class _Run:
         stall = self._look_after_saves(step, agreed)
         self._events.step = step
         seconds = time.monotonic() - started
-        self._process.watchdog.count_step(seconds - stall)
+        if not self._snapshots.is_pinning:  # steps beside it say nothing of the run's pace
+            self._process.watchdog.count_step(seconds - stall)
         self._events.record(
             "step_completed",
             seconds=seconds,

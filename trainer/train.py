@@ -127,12 +127,14 @@ def _attempt(
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         process.events.record("attempt_failed", reason=reason)
         try:
-            note_failure(
-                process.settings.run_directory,
-                step=process.events.step + 1,
-                error=error,
-                attempt=process.events.attempt,
-            )
+            # What collectives raise that are being aborted has many names, and none is a bug's.
+            if not process.snapshots.gate.is_closed:
+                note_failure(
+                    process.settings.run_directory,
+                    step=process.events.step + 1,
+                    error=error,
+                    attempt=process.events.attempt,
+                )
         finally:
             # The frames hold the model, and through it the process group's sockets. Gloo
             # cannot be aborted: only when they close do the other ranks stop waiting for us.

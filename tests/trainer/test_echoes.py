@@ -20,6 +20,7 @@ def test_every_error_of_the_process_group_is_an_echo_by_its_type(kind: type[Exce
         "[pair.cc:553] Connection closed by peer [10.0.0.7]:6466",
         "NCCL communicator was aborted on rank 0.",
         "Timed out waiting 6000ms for recv operation to complete",
+        "Application timeout caused pair closure",
     ],
 )
 def test_words_tell_an_echo_of_any_type(words: str) -> None:

@@ -27,7 +27,7 @@ fds = sorted(int(name) for name in os.listdir('/proc/self/fd'))[:-1]
 handlers = [str(signal.getsignal(number)) for number in (1, 2, 3, 6, 10, 12, 15, 17)]
 mask = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 umask = os.umask(0)
-environment = dict(os.environ) | {'STEADFAST_STANDBY': ''}
+environment = dict(os.environ) | {'STEADFAST_STANDBY': '', 'STEADFAST_STAND_IN_PID': ''}
 print(json.dumps([
     sys.argv, os.getcwd(), umask, fds, handlers, mask, environment, sys.stdin.read(),
     os.getsid(0) == os.getpgid(0) == os.getpid(), sorted(os.sched_getaffinity(0)),

@@ -222,3 +222,8 @@ class _StreamCopy:
             return None
         milliseconds: float = sum(each.began.elapsed_time(each.ended) for each in self.slices)
         return milliseconds / 1000
+
+
+def copier_for(device: torch.device, model: Any) -> Copier:
+    """For tensors on ``device``; on a GPU beside the forward pass through ``model``'s layers."""
+    return StreamCopier(model.model.layers) if device.type == "cuda" else ThreadCopier()

@@ -34,12 +34,17 @@ class Gate:
         """The next attempt may update; only once nothing of the last one can still run."""
         self._is_closed.clear()
 
+    @property
+    def is_closed(self) -> bool:
+        """What fails meanwhile fails because of the abort."""
+        return self._is_closed.is_set()
+
     def refuse_if_closed(self) -> None:
         """Asked between the wait for the collectives of a step and its update.
 
         Raises:
             GateClosed: the gradients of this step may be reduced by half.
         """
-        if self._is_closed.is_set():
+        if self.is_closed:
             # Diagnosis and the count of repeats know an echo by the word NCCL or Gloo.
             raise GateClosed("update given up: NCCL and Gloo were aborted on this rank")

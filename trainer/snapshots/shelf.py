@@ -12,10 +12,18 @@ from pathlib import Path
 from torch import Tensor
 
 from trainer.distributed import Job
+from trainer.settings import TrainerSettings
 from trainer.snapshots.buffer import SnapshotBuffer, needed_bytes
+from trainer.snapshots.folder import VARIABLE
 from trainer.snapshots.sizes import BufferPlan, plan_buffers, room_in
 
 logger = logging.getLogger(__name__)
+
+
+def memory_folder(settings: TrainerSettings) -> Path | None:
+    """Where PID 1 lets this pod's snapshots lie; None for a run that takes none."""
+    where = os.environ.get(VARIABLE)
+    return Path(where) if where and settings.snapshots.enabled else None
 
 
 def planned_buffers(job: Job, tensors: Sequence[Tensor], folder: Path | None) -> int:

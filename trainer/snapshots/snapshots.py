@@ -11,11 +11,9 @@ until the pod ends.
 """
 
 import logging
-import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,9 +23,8 @@ from trainer.distributed import Job, Votes
 from trainer.settings import TrainerSettings
 from trainer.snapshots.buffer import SnapshotBuffer
 from trainer.snapshots.cadence import Cadence
-from trainer.snapshots.copier import Copier, Copy, StreamCopier, ThreadCopier
+from trainer.snapshots.copier import Copier, Copy, copier_for
 from trainer.snapshots.doubts import DoubtfulState, Probe, strike
-from trainer.snapshots.folder import VARIABLE
 from trainer.snapshots.gate import Gate
 from trainer.snapshots.header import SnapshotKey
 from trainer.snapshots.identity import identity_of
@@ -35,7 +32,7 @@ from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Durable
 from trainer.snapshots.pool import Pool
 from trainer.snapshots.restore import MemoryRestorer, Restored
-from trainer.snapshots.shelf import open_buffers, planned_buffers
+from trainer.snapshots.shelf import memory_folder, open_buffers, planned_buffers
 from trainer.snapshots.sources import NodeFiles
 from trainer.state import TrainState, local_shard
 
@@ -69,7 +66,7 @@ class Snapshots:
         """Closed before an abort; the loop asks it before each update."""
 
         self._settings = settings
-        self._folder = _folder(settings)
+        self._folder = memory_folder(settings)
         self._live = Live()
         self._buffers: list[SnapshotBuffer] = []
         self._pool: Pool | None = None
@@ -97,7 +94,7 @@ class Snapshots:
                 fingerprint=fingerprint,
             ),
             tensors=tuple(local_shard(tensor).detach() for tensor in named.values()),
-            copier=_copier(job, state),
+            copier=copier_for(job.device, state.model),
             cadence=Cadence(
                 budget=self._settings.snapshots.budget,
                 fixed_interval=self._settings.snapshots.interval_steps,
@@ -187,6 +184,11 @@ class Snapshots:
         if is_whole and self._pool is not None:
             self._pool.agree()
 
+    @property
+    def is_pinning(self) -> bool:
+        """Whether memory is still being made ready on some rank, which makes steps slower."""
+        return bool(self._buffers) and not self._this.is_ready
+
     def close(self) -> None:
         """The attempt ends, however: no copy goes on, and what the state holds is kept."""
         this, self._attempt = self._attempt, None
@@ -240,14 +242,3 @@ class Snapshots:
             self._pool.restart(index)
         elif self._buffers:
             self._pool = Pool(len(self._buffers), index)
-
-
-def _folder(settings: TrainerSettings) -> Path | None:
-    """Where PID 1 lets this pod's snapshots lie; None for a run that takes none."""
-    where = os.environ.get(VARIABLE)
-    return Path(where) if where and settings.snapshots.enabled else None
-
-
-def _copier(job: Job, state: TrainState) -> Copier:
-    model: Any = state.model
-    return StreamCopier(model.model.layers) if job.device.type == "cuda" else ThreadCopier()

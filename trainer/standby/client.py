@@ -8,6 +8,7 @@ Not covered: SIGSTOP to this process, which leaves the worker running.
 """
 
 import os
+import select
 import signal
 import socket
 import sys
@@ -80,9 +81,12 @@ def _stand_for_worker(connection: socket.socket) -> int:
     handlers = {number: signal.getsignal(number) for number in _PASSED_ON}
     ignored = [int(number) for number, known in handlers.items() if known is signal.SIG_IGN]
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        with suppress(OSError):  # the worker has ended; how, is still to be read, or was
-            connection.sendall(bytes([number]))
+    # Python's own handler of a signal that comes just before a wait runs after it, too late;
+    # what the kernel's handler writes here ends the wait.
+    arrived, written = socket.socketpair()
+    for end in (arrived, written):
+        end.setblocking(False)
+    signal.set_wakeup_fd(written.fileno())
 
     try:
         order = wire.Order(
@@ -97,17 +101,27 @@ def _stand_for_worker(connection: socket.socket) -> int:
         wire.send(connection, order, descriptors=(0, 1, 2))
         for number in _PASSED_ON:
             if number not in ignored:
-                signal.signal(number, pass_on)
+                signal.signal(number, _leave_to_the_wait)
         # Not earlier: a signal's byte would come before the order.
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        while connection not in select.select([connection, arrived], [], [])[0]:
+            with suppress(OSError):  # the worker has ended; how, is about to be read
+                connection.sendall(arrived.recv(64))
         status = wire.receive_status(connection)
     except (OSError, EOFError):
         sys.stderr.write("steadfast: the standby process is gone, and this worker with it\n")
         os._exit(1)
+    signal.set_wakeup_fd(-1)
+    arrived.close()
+    written.close()
     if status == wire.REFUSED:
         for number, handler in handlers.items():
             signal.signal(number, handler)
     return status
+
+
+def _leave_to_the_wait(_number: int, _frame: FrameType | None) -> None:
+    """In place of a handler that would end this process."""
 
 
 def _umask() -> int:

@@ -216,9 +216,9 @@ def test_where_memory_is_switched_off_nothing_is_kept(crew: Crew, folder: Path) 
 def ask_the_gate(job: Job) -> list[bool]:
     rank = Rank(job, None)
     rank.snapshots.gate.close()
-    closed = rank.snapshots.gate._is_closed.is_set()
+    closed = rank.snapshots.gate.is_closed
     rank.restore()
-    return [closed, rank.snapshots.gate._is_closed.is_set()]
+    return [closed, rank.snapshots.gate.is_closed]
 
 
 def test_a_new_attempt_opens_the_gate(crew: Crew) -> None:
