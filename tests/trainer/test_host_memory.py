@@ -121,8 +121,22 @@ def test_a_file_is_reserved_before_anybody_may_write_into_it(file: Path) -> None
     assert (memory.is_reserved, resident_bytes(memory)) == (False, 0)
     memory.get_ready()
     memory.wait(60)
-    assert (memory.is_reserved, memory.failure) == (True, "")
+    assert (memory.is_reserved, memory.is_ready, memory.failure) == (True, True, "")
     assert resident_bytes(memory) == SIZE
+
+
+def test_what_was_stopped_in_the_middle_is_not_ready_until_it_went_on(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = HostMemory(SIZE, CPU, file=file)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "_reserve", memory._stop.set)
+        memory.get_ready()
+        memory.wait(60)
+    assert not memory.is_ready
+    memory.get_ready()
+    memory.wait(60)
+    assert memory.is_ready
 
 
 def test_reserving_a_file_that_holds_something_leaves_that_alone(file: Path) -> None:
@@ -145,7 +159,7 @@ def test_a_file_that_finds_no_room_says_so_and_is_not_reserved(
         patch.setattr(os, "posix_fallocate", is_full)
         memory.get_ready()
         memory.wait(60)
-    assert not memory.is_reserved
+    assert not (memory.is_reserved or memory.is_ready)
     assert memory.failure == f"{file}: No space left on device"
     assert resident_bytes(memory) == 0
 

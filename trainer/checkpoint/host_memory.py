@@ -52,6 +52,10 @@ class HostMemory:
         self.is_reserved = file is None
         """Whether every page of the file is there; before, nobody may write into it."""
 
+        self.is_ready = False
+        """Whether all is done for it that can be; before, copies from a GPU are slow, and pinning
+        slows whatever runs beside it."""
+
         descriptor = _anonymous(size_bytes) if file is None else _opened(file, size_bytes)
         self._descriptor = descriptor
         self.path = str(file) if file else f"/proc/{os.getpid()}/fd/{descriptor}"
@@ -98,6 +102,7 @@ class HostMemory:
             self._touched_bytes += piece
         if self.device.type == "cuda" and not self._pinned and not self._stop.is_set():
             self._pin(start)
+        self.is_ready = self.is_ready or not self._stop.is_set()
 
     def _reserve(self) -> None:
         offset = 0

@@ -59,8 +59,9 @@ class SnapshotBuffer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it may be filled: before, a full file system would kill whoever writes."""
-        return self._memory.is_reserved
+        """Whether it may be filled: before, a full file system would kill whoever writes, and a
+        copy from a GPU would wait for the host."""
+        return self._memory.is_ready
 
     @property
     def failure(self) -> str:
