@@ -159,7 +159,7 @@ def test_a_file_that_finds_no_room_says_so_and_is_not_reserved(
         patch.setattr(os, "posix_fallocate", is_full)
         memory.get_ready()
         memory.wait(60)
-    assert not (memory.is_reserved or memory.is_ready)
+    assert (memory.is_reserved, memory.is_ready) == (False, False)
     assert memory.failure == f"{file}: No space left on device"
     assert resident_bytes(memory) == 0
 
