@@ -165,7 +165,9 @@ def test_a_fault_is_measured_on_the_cpu(tmp_path: Path) -> None:
     arguments = ["--device", "cpu", "--preset", "tiny", "--out", str(tmp_path)]
     assert bench_recovery.main([*arguments, "--only", "in_job:sigkill"]) == 0
     (cell,) = json.loads((tmp_path / "recovery.json").read_text())
-    assert (cell["restored_step"], cell["steps_lost"]) == (10, 29)
+    # From the checkpoint of step 10, or from memory since; the fault comes in step 40.
+    assert cell["restored_step"] >= 10
+    assert cell["restored_step"] + cell["steps_lost"] == 39
     parts = ("detect", "abort", "rendezvous", "startup", "restore", "first step", "idle")
     assert sum(cell["seconds"][part] for part in parts) == pytest.approx(cell["seconds"]["total"])
     assert (tmp_path / "events.tar.gz").stat().st_size > 1000
