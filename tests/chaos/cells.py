@@ -17,7 +17,15 @@ from trainer.settings import RecoveryLayer
 
 FROM_INSIDE_OUT = (RecoveryLayer.IN_PROCESS, RecoveryLayer.IN_JOB, RecoveryLayer.POD)
 
-BEYOND_PYTHON = frozenset({FaultKind.SIGKILL, FaultKind.HANG_GIL, FaultKind.STOP, FaultKind.EXIT})
+BEYOND_PYTHON = frozenset(
+    {
+        FaultKind.SIGKILL,
+        FaultKind.HANG_GIL,
+        FaultKind.STOP,
+        FaultKind.EXIT,
+        FaultKind.CORRUPT_CHECKPOINT,  # its process dies, so that the checkpoint is read
+    }
+)
 """What they leave behind is no process that could be entered again."""
 
 
