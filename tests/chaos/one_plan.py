@@ -25,6 +25,7 @@ from tests.chaos.orders import run_from
 from tests.chaos.plans import Plan, PlannedFault
 from trainer.events import read_events
 from trainer.faults.settings import FaultKind
+from trainer.processes import adopt_orphans
 from trainer.settings import CheckpointMode, RecoveryLayer
 from workloads.rehearsal.interrupts import Interrupts
 from workloads.rehearsal.report import RunResult
@@ -34,14 +35,14 @@ from workloads.rehearse import rehearse
 LIMITS = Limits(backoff_factor=0.02, seconds=300.0)
 SHARED_MEMORY = Path("/dev/shm")
 
-CLONE_NEWNS, MS_REC, MS_PRIVATE, PR_SET_CHILD_SUBREAPER = 0x20000, 0x4000, 0x40000, 36
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
 
 
 def main(plan_file: Path, folder: Path) -> int:
     values = json.loads(plan_file.read_text())
     plan = plan_from(values["plan"])
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     has_own_memory = own_shared_memory(libc)
     began = time.monotonic()
     reference = values["reference"]

@@ -5,7 +5,6 @@ since importing torch takes seconds. When a rank does not answer in time or dies
 the whole crew is killed with all it started, and the next call starts a new one.
 """
 
-import ctypes
 import functools
 import gc
 import multiprocessing
@@ -28,6 +27,7 @@ from torch.optim import AdamW
 
 from trainer.checkpoint.background import BackgroundWorker, CallState
 from trainer.distributed import Job, process_group
+from trainer.parent_death import die_with
 from trainer.settings import TimeoutSettings, TrainerSettings
 from trainer.state import TrainState, local_shard
 from trainer.timeouts import derive_timeouts
@@ -35,9 +35,6 @@ from trainer.timeouts import derive_timeouts
 TIMEOUTS = derive_timeouts(
     TimeoutSettings(hang_seconds=40, startup_seconds=40, drain_seconds=20), device="cpu"
 )
-
-
-_PR_SET_PDEATHSIG = 1
 
 
 class RankFailed(AssertionError):
@@ -208,10 +205,10 @@ def _serve(connection: Connection, rank: int, world_size: int) -> None:
 
 def _die_with_the_tests() -> None:
     """Also in the midst of a function, where nobody reads from the connection."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     tests = multiprocessing.parent_process()
-    if tests is None or os.getppid() != tests.pid:  # gone before the line above
-        os._exit(0)
+    assert tests is not None
+    assert tests.pid is not None
+    die_with(tests.pid)
 
 
 def _result(

@@ -26,10 +26,11 @@ def fail_twice(run_directory: Path, gate: Gate) -> None:
             settings=trainer_settings(run_directory),
             snapshots=SimpleNamespace(gate=gate),
         )
+        nothing: Any = None
         for attempt in (1, 2):
             events.attempt = attempt
             with pytest.raises(ValueError, match="Default process group"):
-                _attempt(run_attempt, process, SimpleNamespace())  # type: ignore[arg-type]
+                _attempt(run_attempt, process, nothing)
 
 
 def test_the_same_error_in_the_same_step_is_a_bug(tmp_path: Path) -> None:

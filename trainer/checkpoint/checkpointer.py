@@ -111,7 +111,7 @@ class Checkpointer:
         return record.step
 
     def durable(self) -> Durable:
-        """What the checkpoints say before memory is asked, the same on every rank. Collective.
+        """What the checkpoints say before memory is asked; rank 0's word counts. Collective.
 
         Raises:
             OSError: on every rank; the storage fails to answer.
@@ -120,8 +120,8 @@ class Checkpointer:
         newest = next((each for each in found if each.record.run == self._run), None)
         if newest:  # kept, whatever this attempt goes on from
             self._goes_on_from(newest)
-        resume_step = self._job.from_rank_zero(self._settings.checkpoint.resume_step)
-        return durable_of(found, run=self._run, resume_step=resume_step)
+        wish = self._settings.checkpoint.resume_step
+        return durable_of(found, run=self._run, resume_step=wish)
 
     def save(self, step: int) -> float:
         """Begin a save of the state after ``step``; return the seconds that training waited."""

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from trainer.bounded import bounded
 from trainer.health import nvml, storage
-from trainer.health.bounded import bounded
 from trainer.health.finding import Finding, failures, skipped
 from trainer.health.node import (
     DRIVER_SECONDS,

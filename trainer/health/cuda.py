@@ -7,7 +7,7 @@ is condemned; where a new context cannot compute, the node is.
 Not covered: a GPU that computes wrongly or slowly; other kernels than the one run here.
 """
 
-from trainer.health.bounded import bounded
+from trainer.bounded import bounded
 from trainer.health.finding import Finding, Verdict, failed, passed
 
 CHECK = "cuda"

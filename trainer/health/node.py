@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainer.bounded import bounded
 from trainer.events import EventLog
 from trainer.health import cuda, fabric, nvlink, nvml, storage
-from trainer.health.bounded import bounded
 from trainer.health.counters import Counters, keep_reading, last_reading, reading_path
 from trainer.health.finding import (
     Finding,

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer.health.bounded import bounded
+from trainer.bounded import bounded
 from trainer.health.finding import Finding, failed, passed
 
 CHECK = "storage"

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from nvidia_resiliency_ext import fault_tolerance
 from nvidia_resiliency_ext.fault_tolerance.data import WorkloadAction, WorkloadControlRequest
 
+from trainer.bounded import bounded
 from trainer.errors import CannotTrain, NodeUnhealthy, first_line
-from trainer.health.bounded import bounded
 from trainer.recovery.layer import Attempt
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from trainer.bounded import bounded
 from trainer.entry import why_not_writable
 from trainer.health import storage
-from trainer.health.bounded import bounded
 from trainer.health.finding import Finding, Verdict
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.ranks import trainer_settings
 from trainer.snapshots.folder import SHARED_MEMORY
 
 ROOT = Path(__file__).parents[3]
@@ -31,16 +32,8 @@ sys.exit(entry.main(sys.argv[1:]))
 @pytest.fixture
 def settings(tmp_path: Path) -> Path:
     path = tmp_path / "settings.json"
-    values = {
-        "run_directory": str(tmp_path / "run"),
-        "device": "cpu",
-        "max_steps": 10,
-        "model": {"preset": "tiny"},
-        "data": {"sequence_length": 16, "global_batch_size": 4},
-        "checkpoint": {"interval_steps": 5},
-        "recovery": {"layer": "in_process"},
-    }
-    path.write_text(json.dumps(values))
+    values = trainer_settings(tmp_path / "run", recovery={"layer": "in_process"})
+    path.write_text(values.model_dump_json())
     return path
 
 
