@@ -23,6 +23,7 @@ from trainer.events import EventLog
 from trainer.health import storage
 from trainer.launch_rules import Rules
 from trainer.launching import Launcher, say
+from trainer.peers.pod import couriered
 from trainer.settings import SettingsError, TrainerSettings
 from trainer.snapshots.folder import owned_memory
 from trainer.standby.pod import standing_by
@@ -48,8 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     events = EventLog(settings.run_directory, pod=index)
     events.record("pod_started")
     # Signals are caught by now, so that none ends this process and leaves the folder.
-    with standing_by(settings.recovery.layer, command) as standby, _memory_for(settings, index):
-        code = launcher.run(spared=standby)
+    with (
+        standing_by(settings.recovery.layer, command) as standby,
+        _memory_for(settings, index),
+        couriered(settings, command) as courier,
+    ):
+        code = launcher.run(companions=(standby, courier))
     events.record("pod_stopped", exit_code=code)
     return code
 

@@ -3,8 +3,9 @@
 Signals are passed on and orphans reaped. While the launcher runs, four things are looked at
 once a second: workers that stay stopped, a final word that the launcher does not heed,
 workers that start again and again without an attempt, and workers that left in mid-run for a
-launcher that takes it for success. When it has ended, ``pod_exit_code`` says whether the pod
-ends too. Before another launcher starts, nothing is left of the old one.
+launcher that takes it for success; its companions, too, look after themselves then. When it
+has ended, ``pod_exit_code`` says whether the pod ends too. Before another launcher starts,
+nothing is left of the old one.
 
 Not covered: a launcher that is alive and does nothing. Those of torch and NVRx end when
 the store is gone, but a node that vanishes without closing its connections hides that.
@@ -16,9 +17,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from trainer import exit_codes
 from trainer.launch_rules import Ending, Rules, exit_code_for, pod_exit_code
@@ -40,6 +42,17 @@ ALONE_SECONDS = 5.0
 """What a launcher that starts no workers again gets to end once all of them have."""
 
 
+class Companion(Protocol):
+    """Processes of the pod that outlive launchers and serve their workers."""
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """Those that run now."""
+
+    def look(self) -> None:
+        """Called once a second while a launcher runs."""
+
+
 class Launcher:
     """The launcher's command, run to the end of the pod.
 
@@ -50,20 +63,16 @@ class Launcher:
     def __init__(self, command: Sequence[str], rules: Rules) -> None:
         self._command = command
         self._rules = rules
-        self._spared: frozenset[int] = frozenset()
+        self._companions: Sequence[Companion] = ()
         self._received: list[int] = []
         self._early: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._forward)
 
-    def run(self, *, spared: frozenset[int] = frozenset()) -> int:
-        """Run to the end and return what the pod exits with.
-
-        Args:
-            spared: Children that outlive a launcher and serve the next.
-        """
-        self._spared = spared
+    def run(self, *, companions: Sequence[Companion] = ()) -> int:
+        """Run to the end and return what the pod exits with."""
+        self._companions = companions
         adopt_orphans()
         known = self._rules.newest_attempt()
         deadline = time.monotonic() + self._rules.rejoin_seconds
@@ -105,7 +114,7 @@ class Launcher:
             say("the launcher ended with 0 before the run was done: a rank left in mid-run")
         if pod_code is not None:
             return pod_code
-        if not kill_descendants(self._spared):
+        if not kill_descendants(_pids_of(self._companions)):
             say("a process of the launcher that ended does not die, so the pod ends")
             return exit_codes.ORDINARY_FAILURE
         what = f"ended with {code} in mid-run" if has_worked else "found no other pod"
@@ -121,12 +130,14 @@ class Launcher:
         # a second SIGTERM would cut short the launcher's own clean end.
         while self._early:
             kill(process.pid, self._early.pop(0))
-        watch = _Watch(process.pid, self._rules, self._spared)
+        watch = _Watch(process.pid, self._rules, self._companions)
         end = os.pidfd_open(process.pid)
         try:
             while process.pid not in (ended := reap()):
                 select.select([end], [], [], LOOK_SECONDS)
                 watch.look(time.monotonic(), is_stopping=bool(self._received))
+                for companion in self._companions:
+                    companion.look()
         finally:
             os.close(end)
             self._process = None  # its number may become another's
@@ -143,10 +154,10 @@ class Launcher:
 class _Watch:
     """What is looked at once a second while one launcher runs."""
 
-    def __init__(self, pid: int, rules: Rules, spared: frozenset[int]) -> None:
+    def __init__(self, pid: int, rules: Rules, companions: Sequence[Companion]) -> None:
         self._pid = pid
         self._rules = rules
-        self._not_workers = spared | {pid}
+        self._companions = companions
         self._stopped = StoppedProcesses()
         self._ends_at: float | None = None
         self._is_told = False
@@ -181,7 +192,8 @@ class _Watch:
         One that starts them again may be without any for as long, until all nodes have met.
         """
         has_worked = exit_codes.are_notes_kept() and exit_codes.has_worker_started()
-        if self._rules.in_place or not has_worked or states.keys() - self._not_workers:
+        not_workers = _pids_of(self._companions) | {self._pid}
+        if self._rules.in_place or not has_worked or states.keys() - not_workers:
             self._alone_since = None
             return False
         if self._alone_since is None:
@@ -208,6 +220,10 @@ class _Watch:
         elif now > self._ends_at:
             for pid in descendants():
                 kill(pid)
+
+
+def _pids_of(companions: Iterable[Companion]) -> frozenset[int]:
+    return frozenset[int]().union(*(companion.pids for companion in companions))
 
 
 def say(message: str) -> None:

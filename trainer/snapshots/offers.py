@@ -17,6 +17,9 @@ from trainer.checkpoint.layout import Checkpoint
 Key: TypeAlias = tuple[int, int]
 """Attempt and step, the order in which states are newer."""
 
+PEER_PREFIX = "peer-"
+"""Of the names of files that hold the shard of a rank on another node."""
+
 
 class Source(StrEnum):
     """The tiers of a state in memory, the nearest first."""

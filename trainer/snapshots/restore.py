@@ -17,7 +17,7 @@ from torch import Tensor
 from trainer.distributed import Job
 from trainer.snapshots.doubts import DoubtfulState, Probe, strike, struck_in
 from trainer.snapshots.live import Live
-from trainer.snapshots.offers import Durable, Holding, Key, Offer, Source, choose
+from trainer.snapshots.offers import PEER_PREFIX, Durable, Holding, Key, Offer, Source, choose
 from trainer.snapshots.sources import Files, NodeFiles
 from trainer.snapshots.taking import Taking
 from trainer.state import local_shard
@@ -26,9 +26,6 @@ logger = logging.getLogger(__name__)
 
 MAX_TRIES = 8
 """Each may take as long as a whole restore; then the durable tier is the shorter way."""
-
-PEER_PREFIX = "peer-"
-"""Of the names of buffers that hold the shard of a rank on another node."""
 
 
 @dataclass(frozen=True, slots=True)

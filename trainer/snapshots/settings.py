@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trainer.fields import Fraction, PositiveInt, Settings
+from trainer.fields import Fraction, NonNegativeInt, PositiveInt, Seconds, Settings
 
 
 class SnapshotSettings(Settings):
@@ -16,3 +16,10 @@ class SnapshotSettings(Settings):
 
     budget: Annotated[Fraction, Field(gt=0)] = 0.01
     """The share of training time that snapshots may cost, where the trainer chooses."""
+
+    peer_interval_seconds: Seconds | None = 60.0
+    """How often, on more than one node, each rank's snapshot is copied into the memory of another
+    node, so that the loss of a node costs no more than that; null for never."""
+
+    peer_bytes_per_second: NonNegativeInt = 2_000_000_000
+    """What a node sends for these copies at most; 0 for as much as its network carries."""

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from trainer.settings import RecoveryLayer
 from trainer.standby import wire
@@ -19,25 +20,34 @@ from trainer.standby import wire
 _LONGEST_ADDRESS = 107
 
 
-@contextlib.contextmanager
-def standing_by(layer: RecoveryLayer, launcher: Sequence[str]) -> Iterator[frozenset[int]]:
-    """While the block runs, workers find a standby process, if ``layer`` can make use of one.
+@dataclass(frozen=True, slots=True)
+class StandbyProcess:
+    """A companion of the launcher."""
 
-    Its pid, if there is one: it outlives the launchers that it serves.
+    pids: frozenset[int] = frozenset()
+    """None where there is no such process."""
+
+    def look(self) -> None:
+        """Nothing: without it workers start plainly."""
+
+
+@contextlib.contextmanager
+def standing_by(layer: RecoveryLayer, launcher: Sequence[str]) -> Iterator[StandbyProcess]:
+    """While the block runs, workers find a standby process, if ``layer`` can make use of one.
 
     A container in whose environment STEADFAST_STANDBY is set already, to nothing, does without.
     """
     if not layer.uses_ft_launcher or wire.ADDRESS in os.environ:
-        yield frozenset()
+        yield StandbyProcess()
         return
-    pids: frozenset[int] = frozenset()
+    standby = StandbyProcess()
     with contextlib.ExitStack() as stack:
         try:
             address, pid = stack.enter_context(_process(launcher))
-            os.environ[wire.ADDRESS], pids = address, frozenset({pid})
+            os.environ[wire.ADDRESS], standby = address, StandbyProcess(frozenset({pid}))
         except OSError as error:
             sys.stderr.write(f"steadfast: no standby process ({error})\n")
-        yield pids
+        yield standby
 
 
 @contextlib.contextmanager
