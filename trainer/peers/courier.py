@@ -61,7 +61,7 @@ class Courier:
             return
         try:
             self._arrivals.receive(arrival, connection)
-        except (wire.Refused, wire.Malformed) as error:
+        except (wire.Refused, wire.Malformed, OSError, EOFError) as error:
             _refuse(connection, str(error))
         else:
             wire.send(connection, {"done": 1}, within=GREETING_SECONDS)
