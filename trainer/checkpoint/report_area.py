@@ -4,13 +4,13 @@ Not covered: a report larger than the area, which holds some 500 bytes for each 
 """
 
 import mmap
+import os
 import pickle
 import struct
+import weakref
 from typing import Any
 
-import torch
-
-from trainer.checkpoint.host_memory import HostMemory
+from trainer.checkpoint.host_memory import NAME
 from trainer.checkpoint.staging import attach
 
 _LENGTH = struct.Struct("<Q")
@@ -20,21 +20,23 @@ class ReportArea:
     """For one report at a time, on up to ``num_tensors`` tensors; gone with this object."""
 
     def __init__(self, num_tensors: int) -> None:
-        self._memory = HostMemory((1 << 20) + 512 * num_tensors, torch.device("cpu"))
-        self.path = self._memory.path
+        descriptor = os.memfd_create(f"{NAME}-report", os.MFD_CLOEXEC)
+        weakref.finalize(self, os.close, descriptor)
+        os.ftruncate(descriptor, (1 << 20) + 512 * num_tensors)
+        self._mapping = mmap.mmap(descriptor, 0)
+        self.path = f"/proc/{os.getpid()}/fd/{descriptor}"
 
     def clear(self) -> None:
         """Forget the last report."""
-        self._memory.mapping[: _LENGTH.size] = bytes(_LENGTH.size)
+        self._mapping[: _LENGTH.size] = bytes(_LENGTH.size)
 
     def read(self) -> Any:
         """What was reported, or None if nothing was."""
-        mapping = self._memory.mapping
-        (length,) = _LENGTH.unpack(mapping[: _LENGTH.size])
+        (length,) = _LENGTH.unpack(self._mapping[: _LENGTH.size])
         if not length:
             return None
         # Written by our own child into memory that only the two of us map.
-        return pickle.loads(mapping[_LENGTH.size : _LENGTH.size + length])
+        return pickle.loads(self._mapping[_LENGTH.size : _LENGTH.size + length])
 
 
 def write_report(path: str, report: Any) -> None:
