@@ -19,7 +19,7 @@ class Rank:
     """One process of the run, and its attempts; the state of step s is what seed s gives."""
 
     def __init__(
-        self, job: Job, folder: Path | None, *, mode: str = "async", **settings: Any
+        self, job: Job, folder: Path | None, *, mode: str = "sync", **settings: Any
     ) -> None:
         os.environ["LOCAL_WORLD_SIZE"] = "1"
         os.environ.pop(VARIABLE, None)
