@@ -21,13 +21,13 @@ from trainer.checkpoint import layout
 from trainer.checkpoint.commits import Commits
 from trainer.checkpoint.fingerprint import fingerprint, schedule_change
 from trainer.checkpoint.layout import Checkpoint
-from trainer.checkpoint.restore import Restorer
+from trainer.checkpoint.restore import Found, Restorer
 from trainer.checkpoint.room import POLL_SECONDS, Room
 from trainer.checkpoint.writer import Progress, ShardWriter
 from trainer.distributed import Job, Votes
 from trainer.events import EventLog
 from trainer.settings import CheckpointMode, TrainerSettings
-from trainer.snapshots.offers import Durable, durable_of
+from trainer.snapshots.offers import Durable, Key, durable_of
 from trainer.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -75,6 +75,7 @@ class Checkpointer:
             fingerprint=self.fingerprint,
             resume_step=settings.checkpoint.resume_step,
         )
+        self._found: Found | None = None
         self._saving: Path | None = None
         self._step = 0
         self._begun_at = 0.0
@@ -100,7 +101,7 @@ class Checkpointer:
             NothingToRestore: none that exists can be used, or not the one asked for.
             OSError: on every rank; the storage fails to answer.
         """
-        restored = self._restorer.restore(self._state.tensors())
+        restored = self._restorer.restore(self._state.tensors(), self._found)
         if restored is None:
             return 0
         self._goes_on_from(restored)
@@ -116,12 +117,14 @@ class Checkpointer:
         Raises:
             OSError: on every rank; the storage fails to answer.
         """
-        found = self._restorer.found()
+        self._found = self._restorer.found()
+        found, _ = self._found
         newest = next((each for each in found if each.record.run == self._run), None)
         if newest:  # kept, whatever this attempt goes on from
             self._goes_on_from(newest)
         wish = self._settings.checkpoint.resume_step
-        return durable_of(found, run=self._run, resume_step=wish)
+        durable = durable_of(found, run=self._run, resume_step=wish)
+        return replace(durable, newest_valid=self._newest_valid)
 
     def save(self, step: int) -> float:
         """Begin a save of the state after ``step``; return the seconds that training waited."""
@@ -203,6 +206,15 @@ class Checkpointer:
         self._commits.restored, record = checkpoint.path, checkpoint.record
         if record.run == self._run:
             self.committed_step = record.step
+
+    def _newest_valid(self) -> Key | None:
+        assert self._found is not None
+        valid = self._restorer.newest_valid(self._found)
+        self._commits.restored, self.committed_step = None, 0  # what is damaged is neither
+        if valid is None:
+            return None
+        self._goes_on_from(valid)
+        return valid.record.attempt, valid.record.step
 
     def _begin(self, folder: Path) -> str:
         """Why this rank's part failed before it began, or nothing."""
