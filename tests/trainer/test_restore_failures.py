@@ -24,6 +24,7 @@ from tests.trainer.test_restore import at, resuming, saves
 from trainer.attempts import claim_attempt
 from trainer.checkpoint import layout
 from trainer.checkpoint.layout import committed, folder_name
+from trainer.checkpoint.restore import Found
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
 
@@ -162,7 +163,12 @@ def durable_then_restore(job: Job, settings: TrainerSettings) -> tuple[object, .
     parts = parts_of(job, settings, attempt=2)
     with closing(parts), pytest.MonkeyPatch.context() as patch:
         examine = layout.examine
-        patch.setattr(layout, "examine", lambda root: listings.append(root) or examine(root))
+
+        def counted(root: Path) -> Found:
+            listings.append(root)
+            return examine(root)
+
+        patch.setattr(layout, "examine", counted)
         durable = parts.checkpointer.durable()
         assert durable.newest_valid is not None
         told = durable.newest, durable.newest_valid(), parts.checkpointer.committed_step
