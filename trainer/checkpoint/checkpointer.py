@@ -16,15 +16,14 @@ from pathlib import Path
 
 from trainer.checkpoint import layout
 from trainer.checkpoint.commits import Commits
-from trainer.checkpoint.fingerprint import fingerprint, schedule_change
-from trainer.checkpoint.layout import Checkpoint
-from trainer.checkpoint.restore import Restorer
+from trainer.checkpoint.fingerprint import fingerprint
+from trainer.checkpoint.resumption import Resumption
 from trainer.checkpoint.room import POLL_SECONDS, Room
 from trainer.checkpoint.writer import HeldShard, Progress, ShardWriter
 from trainer.distributed import Job, Votes
 from trainer.events import EventLog
 from trainer.settings import CheckpointMode, TrainerSettings
-from trainer.snapshots.offers import Durable, durable_of
+from trainer.snapshots.offers import Durable
 from trainer.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -54,7 +53,6 @@ class Checkpointer:
         self._root = settings.run_directory / "checkpoints"
         self._root.mkdir(exist_ok=True)
         self.fingerprint = fingerprint(settings)
-        self._run = settings.run_directory.absolute().name
         saved_as = (events.attempt, job.world_size, self.fingerprint, writer.format)
         self._commits = Commits(settings, *saved_as)
         self._room = Room(
@@ -65,24 +63,22 @@ class Checkpointer:
             report_progress=report_progress,
             drained_by=drained_by,
         )
-        self._restorer = Restorer(
-            job=job,
-            root=self._root,
-            run=self._run,
-            fingerprint=self.fingerprint,
-            resume_step=settings.checkpoint.resume_step,
+        self._resumption = Resumption(
+            settings, job=job, root=self._root, fingerprint=self.fingerprint, commits=self._commits
         )
         self._saving: Path | None = None
         self._held: HeldShard | None = None
         self._step = 0
         self._begun_at = 0.0
-        self.committed_step = 0
-        """The newest step that this attempt has committed or restored; the same on every rank."""
-
         self.last_failure = ""
         """Why the last save that this rank saw dropped was dropped."""
 
         self._failure = ""
+
+    @property
+    def committed_step(self) -> int:
+        """The newest step that this attempt has committed or restored; the same on every rank."""
+        return self._commits.committed_step
 
     @property
     def begun_step(self) -> int:
@@ -103,34 +99,12 @@ class Checkpointer:
         return step % checkpoint.interval_steps == 0 or step == self._settings.max_steps
 
     def restore(self) -> int:
-        """Fill the state from the checkpoint to go on from; return its step, or 0 without any.
-
-        Raises:
-            NothingToRestore: none that exists can be used, or not the one asked for.
-            OSError: on every rank; the storage fails to answer.
-        """
-        restored = self._restorer.restore(self._state.tensors())
-        if restored is None:
-            return 0
-        self._goes_on_from(restored)
-        record = restored.record
-        change = schedule_change(self._settings, step=record.step, max_steps=record.max_steps)
-        if change and self._job.rank == 0:
-            logger.warning("%s", change)
-        return record.step
+        """As ``Resumption.restore``."""
+        return self._resumption.restore(self._state.tensors())
 
     def durable(self) -> Durable:
-        """What the checkpoints say before memory is asked; rank 0's word counts. Collective.
-
-        Raises:
-            OSError: on every rank; the storage fails to answer.
-        """
-        found = self._restorer.found()
-        newest = next((each for each in found if each.record.run == self._run), None)
-        if newest:  # kept, whatever this attempt goes on from
-            self._goes_on_from(newest)
-        wish = self._settings.checkpoint.resume_step
-        return durable_of(found, run=self._run, resume_step=wish)
+        """As ``Resumption.durable``."""
+        return self._resumption.durable()
 
     def save(self, step: int, held: Callable[[], HeldShard | None] = lambda: None) -> None:
         """Begin a save of the state after ``step``, once the save in flight is over.
@@ -179,7 +153,7 @@ class Checkpointer:
         elif problem := self._commit(self._saving):
             self._drop(problem)
         else:
-            self.committed_step = self._step
+            self._commits.committed_step = self._step
         self._end()
 
     def wait(self, within: float | None = None) -> None:
@@ -213,11 +187,6 @@ class Checkpointer:
         """The attempt ends, however: nothing of it goes on in this process. Not collective."""
         self._commits.deletions.close()
         self._writer.close()
-
-    def _goes_on_from(self, checkpoint: Checkpoint) -> None:
-        self._commits.restored, record = checkpoint.path, checkpoint.record
-        if record.run == self._run:
-            self.committed_step = record.step
 
     def _end(self) -> None:
         if self._held is not None:

@@ -41,7 +41,10 @@ class Commits:
         self._format = format
         self.deletions = Deletions(is_newest_attempt=lambda: not self._successor())
         self.restored: Path | None = None
-        """The checkpoint that this attempt went on from."""
+        """The checkpoint that this attempt went on from, or could go back to."""
+
+        self.committed_step = 0
+        """The newest step that this attempt has committed or restored."""
 
     def commit_all(
         self, job: Job, folder: Path, step: int, own: list[FileRecord], problem: str
