@@ -109,7 +109,7 @@ class Bench:
                 view.copy_(shard, non_blocking=True)
             self._wait()
             stall = time.monotonic() - began
-            self._say("ours, one blocking copy", idle, stall, stall, [], num_bytes=size)
+            self._say("ours, one blocking copy", idle, (stall, stall), [], size)
 
     def manager(self, name: str, *, replicas: int, is_async: bool) -> None:
         """Two saves, and their restore."""
@@ -117,7 +117,8 @@ class Bench:
         manager = self._new_manager(folder, replicas)
         queue = AsyncCallsQueue(persistent=False)
         for _ in range(NUM_SAVES):
-            idle, meanwhile = self._idle(), []
+            idle = self._idle()
+            meanwhile: list[float] = []
             self._iteration += 1
             began = time.monotonic()
             request = manager.save(self._wrapped(), self._iteration, is_async=is_async)
@@ -129,7 +130,7 @@ class Bench:
                 meanwhile.append(self._step())
                 queue.maybe_finalize_async_calls(blocking=False, no_dist=False)
             written = time.monotonic() - began if is_async else stall
-            self._say(name, idle, stall, written, meanwhile, num_bytes=self._bytes(folder))
+            self._say(name, idle, (stall, written), meanwhile, self._bytes(folder))
         self._restore(name, folder, replicas, saved)
         if replicas > 1:
             self._job.everyone(True)
@@ -144,7 +145,9 @@ class Bench:
         folder = self._root / "dtensors"
         saved = [shard.clone() for _, shard in self._shards()]
         try:
-            states = tensor_aware({name: tensor.detach() for name, tensor in self._named()})
+            states = tensor_aware(
+                {name: tensor.detach() for name, tensor in self._state.tensors().items()}
+            )
             self._new_manager(folder, 1).save(states, self._iteration + 1, is_async=False)
             self._iteration += 1
             self._restore("DTensors as they are", folder, 1, saved)
@@ -192,11 +195,10 @@ class Bench:
     def _wrapped(self) -> Any:
         return tensor_aware(dict(self._shards()))
 
-    def _named(self) -> list[tuple[str, Tensor]]:
-        return list(self._state.tensors().items())
-
     def _shards(self) -> list[tuple[str, Tensor]]:
-        return [(name, local_shard(tensor).detach()) for name, tensor in self._named()]
+        return [
+            (name, local_shard(tensor).detach()) for name, tensor in self._state.tensors().items()
+        ]
 
     def _idle(self) -> list[float]:
         seconds = [self._step() for _ in range(IDLE_STEPS)]
@@ -224,19 +226,18 @@ class Bench:
         self,
         name: str,
         idle: list[float],
-        stall: float,
-        written: float,
+        waits: tuple[float, float],
         meanwhile: list[float],
-        *,
-        num_bytes: int,
+        size: int,
     ) -> None:
+        stall, written = (max(self._job.from_every_rank(seconds)) for seconds in waits)
         self._tell(
             name,
-            stall_seconds=round(max(self._job.from_every_rank(stall)), 3),
-            written_seconds=round(max(self._job.from_every_rank(written)), 3),
+            stall_seconds=round(stall, 3),
+            written_seconds=round(written, 3),
             step_seconds=round(statistics.median(idle), 4),
             step_seconds_meanwhile=round(statistics.median(meanwhile), 4) if meanwhile else None,
-            num_bytes=num_bytes,
+            num_bytes=size,
         )
 
     def _tell(self, name: str, **values: Any) -> None:
