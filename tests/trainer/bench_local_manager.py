@@ -121,7 +121,9 @@ class Bench:
             meanwhile: list[float] = []
             self._iteration += 1
             began = time.monotonic()
-            request = manager.save(self._wrapped(), self._iteration, is_async=is_async)
+            request = manager.save(
+                tensor_aware(dict(self._shards())), self._iteration, is_async=is_async
+            )
             if is_async:
                 queue.schedule_async_request(request)
             stall = time.monotonic() - began
@@ -169,14 +171,12 @@ class Bench:
         values = [local_shard(tensor) for tensor in loaded.state_dict.values()]
         equal = all(map(torch.equal, values, saved)) and len(values) == len(saved)
         kinds = sorted({type(tensor).__name__ for tensor in loaded.state_dict.values()})
-        devices = sorted({str(tensor.device) for tensor in loaded.state_dict.values()})
         self._tell(
             name,
             restored=self._job.everyone(equal),
             iteration=found,
             seconds=round(seconds, 3),
             tensors=kinds,
-            devices=devices,
         )
 
     def _remove(self, folder: Path) -> None:
@@ -191,9 +191,6 @@ class Bench:
                 replication_jump=1, replication_factor=replicas
             )
         return LocalCheckpointManager(folder, session_id="bench", repl_strategy=strategy)
-
-    def _wrapped(self) -> Any:
-        return tensor_aware(dict(self._shards()))
 
     def _shards(self) -> list[tuple[str, Tensor]]:
         return [
