@@ -51,7 +51,7 @@ ALIGNMENT_BYTES = 64
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", choices=("tiny", "llama-1b"), default="llama-1b")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--folder", type=Path, required=True, help="emptied; on memory or disk")
@@ -135,8 +135,7 @@ class Bench:
             self._say(name, idle, (stall, written), meanwhile, self._bytes(folder))
         self._restore(name, folder, replicas, saved)
         if replicas > 1:
-            self._job.everyone(True)
-            if self._job.rank == 1:
+            if self._job.everyone(True) and self._job.rank == 1:
                 shutil.rmtree(folder / "bench" / "1")
             self._job.everyone(True)
             self._restore(f"{name}, rank 1's folder lost", folder, replicas, saved)
@@ -180,8 +179,7 @@ class Bench:
         )
 
     def _remove(self, folder: Path) -> None:
-        self._job.everyone(True)
-        if self._job.rank == 0:
+        if self._job.everyone(True) and self._job.rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _new_manager(self, folder: Path, replicas: int) -> LocalCheckpointManager:
