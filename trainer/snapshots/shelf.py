@@ -51,3 +51,20 @@ def open_buffers(
     except OSError as error:
         logger.warning("No snapshots in memory: %s", error)
         return []
+
+
+def failure_of(buffers: Sequence[SnapshotBuffer]) -> str:
+    """Why one of a rank's will never be ready; empty while nothing speaks against it."""
+    return next((buffer.failure for buffer in buffers if buffer.failure), "")
+
+
+def give_back(buffers: Sequence[SnapshotBuffer]) -> None:
+    """Remove them all: some rank has none, so that no snapshot would be whole."""
+    if failure := failure_of(buffers):
+        logger.warning(
+            "No more snapshots in memory, a fault goes back to the last checkpoint: %s; free memory "
+            "there or raise its limit, and start the pods anew",
+            failure,
+        )
+    for buffer in buffers:
+        buffer.remove()

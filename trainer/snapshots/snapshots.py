@@ -32,7 +32,13 @@ from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Durable
 from trainer.snapshots.pool import Pool
 from trainer.snapshots.restore import MemoryRestorer, Restored
-from trainer.snapshots.shelf import memory_folder, open_buffers, planned_buffers
+from trainer.snapshots.shelf import (
+    failure_of,
+    give_back,
+    memory_folder,
+    open_buffers,
+    planned_buffers,
+)
 from trainer.snapshots.sources import NodeFiles
 from trainer.state import TrainState, local_shard
 
@@ -162,6 +168,7 @@ class Snapshots:
         copy = self._this.copy
         return Votes(
             snapshot_ready=float(all(b.is_ready for b in self._buffers) if self._pool else False),
+            snapshot_impossible=float(not self._buffers or bool(failure_of(self._buffers))),
             snapshot_whole=float(copy is not None),
             copy_seconds=(copy and copy.seconds()) or 0.0,
         )
@@ -183,6 +190,9 @@ class Snapshots:
         this.copy = this.filled = None
         if is_whole and self._pool is not None:
             self._pool.agree()
+        if self._buffers and votes.snapshot_impossible > 0:
+            give_back(self._buffers)
+            self._buffers, self._pool, self._takes_any = [], None, False
 
     @property
     def is_pinning(self) -> bool:
