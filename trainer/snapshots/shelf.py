@@ -48,7 +48,7 @@ class Shelf:
         folder = None if self._is_abandoned else self.folder
         num_buffers = planned_buffers(job, tensors, folder, self._wanted)
         if not self.buffers and folder is not None:
-            self.buffers = _opened(job, tensors, folder, num_buffers)
+            self.buffers = open_buffers(job, tensors, folder, num_buffers)
         names = [buffer.path.name for buffer in self.buffers]
         index = names.index(agreed) if agreed in names else None
         if self._pool is not None:
@@ -100,13 +100,35 @@ class Shelf:
             return None
         return Lease(buffer, names, pool=pool, index=pool.agreed)
 
+    @property
+    def is_impossible(self) -> bool:
+        """Whether this rank has no memory to copy into, and will get none."""
+        return not self.buffers or bool(self._failure)
+
+    def give_back(self) -> None:
+        """Remove the files: some rank has none, so that no snapshot would be whole."""
+        if self._failure:
+            logger.warning(
+                "No more snapshots in memory, a fault goes back to the last checkpoint: %s; free "
+                "memory there or raise its limit, and start the pods anew",
+                self._failure,
+            )
+        for buffer in self.buffers:
+            buffer.remove()
+        self.abandon()
+
+    @property
+    def _failure(self) -> str:
+        """Why a buffer will never be ready."""
+        return next((buffer.failure for buffer in self.buffers if buffer.failure), "")
+
     def stop(self) -> None:
         """Leave the memory as ready as it is."""
         for buffer in self.buffers:
             buffer.stop()
 
     def abandon(self) -> None:
-        """Something may still write into a buffer: this process takes no more snapshots."""
+        """This process takes no more snapshots."""
         self.buffers, self._pool, self._is_abandoned = [], None, True
 
 
@@ -123,7 +145,7 @@ def planned_buffers(job: Job, tensors: Sequence[Tensor], folder: Path | None, wa
     return min(each.num_buffers for each in plans)
 
 
-def _opened(
+def open_buffers(
     job: Job, tensors: Sequence[Tensor], folder: Path, num_buffers: int
 ) -> list[SnapshotBuffer]:
     """As an earlier process of this rank left them here, or new. None if a file cannot be made:

@@ -109,6 +109,7 @@ class Snapshots:
         copy = self._this.copy
         return Votes(
             snapshot_ready=float(self._shelf.is_ready),
+            snapshot_impossible=float(self._shelf.is_impossible),
             snapshot_whole=float(copy is not None),
             copy_seconds=(copy and copy.seconds()) or 0.0,
         )
@@ -127,6 +128,8 @@ class Snapshots:
             copy_seconds=votes.copy_seconds / num_ranks if is_whole else None,
         )
         self._end_copy(is_whole)
+        if self.have_buffers and votes.snapshot_impossible > 0:
+            self._shelf.give_back()
 
     def take_now(self, within: float) -> Lease | None:
         """Copy the state while training waits; None where a rank has no memory for it.
