@@ -40,6 +40,9 @@ class Votes:
     snapshot_ready: float = 0.0
     """1 from a rank that can copy its state into memory."""
 
+    snapshot_impossible: float = 0.0
+    """1 from a rank that has no memory for such copies and will get none."""
+
     snapshot_whole: float = 0.0
     """1 from a rank that has just finished such a copy."""
 

@@ -14,7 +14,7 @@ from trainer.checkpoint.modes import writer_for
 from trainer.data import Batches, open_corpus
 from trainer.diagnosis.previous import announce_previous
 from trainer.distributed import Job, Votes, process_group
-from trainer.errors import LastSaveFailed, Repeats, usable
+from trainer.errors import Repeats, usable
 from trainer.faults.injector import FaultInjector
 from trainer.health.node import refuse_unhealthy_node
 from trainer.model import build_model
@@ -22,7 +22,7 @@ from trainer.optimization import Optimization, adamw, refuse_non_finite, wait_fo
 from trainer.process import Process
 from trainer.recovery.budget import claim_within_budget
 from trainer.recovery.layer import Attempt
-from trainer.settings import CheckpointMode
+from trainer.saving import Saving
 from trainer.state import TrainState, seed_random_numbers
 from trainer.taking_up import take_up
 from trainer.weights import load_weights
@@ -88,8 +88,14 @@ class _Run:
             state=self._state,
             writer=writer_for(settings, job, process.worker),
             events=self._events,
-            report_progress=lambda: self._report_progress(within=self._save_patience),
+            report_progress=lambda: self._report_progress(self._saving.patience),
             drained_by=lambda: process.stop.drained_by,
+        )
+        self._saving = Saving(
+            process,
+            job=job,
+            checkpointer=self._checkpointer,
+            report_progress=self._report_progress,
         )
 
     def close(self) -> None:
@@ -107,10 +113,10 @@ class _Run:
                 # Also for ranks whose own pod may stay: success would mean that the run is done.
                 self._process.stop.request()
                 if step < self._settings.max_steps:
-                    self._save_and_wait(step)
+                    self._saving.save_and_wait(step)
                     return
-        self._report_progress(within=self._settings.timeouts.hang_seconds)
-        if not self._save_the_end():
+        self._report_progress(self._settings.timeouts.hang_seconds)
+        if not self._saving.save_the_end():
             return
         self._events.record("run_finished", digest=self._state.digest())
         self._process.stop.is_finished = True
@@ -118,27 +124,6 @@ class _Run:
         # No rank leaves before all have come this far: one that then died alone could not
         # be replaced, for those that had left would not come back.
         self._job.everyone(True)
-
-    def _save_the_end(self) -> bool:
-        """The last step must be durable before the run may call itself finished.
-
-        False where the pod must end first: its next attempt saves it.
-        """
-        step = self._settings.max_steps
-        if self._settings.checkpoint.mode is CheckpointMode.NONE:
-            return True
-        self._checkpointer.wait(within=self._process.timeouts.barrier_seconds)
-        if self._checkpointer.committed_step != step:
-            self._save(step)
-            self._checkpointer.wait(within=self._process.timeouts.barrier_seconds)
-        if self._checkpointer.committed_step == step:
-            return True
-        if self._job.agree(Votes(stop=float(self._process.stop.requested))).stop:
-            self._process.stop.request()
-            return False
-        raise LastSaveFailed(
-            f"step {step} is done but could not be saved, twice: {self._checkpointer.last_failure}"
-        )
 
     def restore(self) -> int:
         """The last step that need not be done again; 0 where nothing was saved yet."""
@@ -156,6 +141,7 @@ class _Run:
             usable(lambda: load_weights(self._model, weights))
         self._state.step = self._events.step = step
         self._events.record("restored", source=source, seconds=time.monotonic() - started)
+        self._saving.get_ready()
         return step
 
     def _step(self, step: int) -> Votes:
@@ -175,7 +161,7 @@ class _Run:
         self._optimization.update(step)
         agreed = self._agree(share, seconds=time.monotonic() - started)
         self._snapshots.agreed(agreed)
-        stall = self._look_after_saves(step, agreed)
+        stall = self._saving.look_after(step, agreed)
         self._events.step = step
         seconds = time.monotonic() - started
         if not self._snapshots.is_pinning:  # steps beside it say nothing of the run's pace
@@ -188,31 +174,6 @@ class _Run:
             sample_ids=list(ids),
         )
         return agreed
-
-    def _look_after_saves(self, step: int, agreed: Votes) -> float:
-        """Commit what has become durable and begin what is due; the seconds that it took."""
-        if not self._checkpointer.acts_after(step, agreed):
-            self._report_progress()
-            return 0.0
-        began = time.monotonic()
-        self._report_progress(within=self._settings.timeouts.hang_seconds)
-        self._checkpointer.advance(agreed)
-        if self._checkpointer.due(step):
-            self._save(step)
-        stall = time.monotonic() - began
-        self._report_progress(within=self._process.watchdog.deadline_after_stall(stall))
-        return stall
-
-    def _save(self, step: int) -> None:
-        """Begin a save; one that blocks may keep the ranks apart for longer than a step does."""
-        blocks = self._settings.checkpoint.mode is CheckpointMode.SYNC
-        timeouts = self._process.timeouts
-        if blocks:
-            self._process.watchdog.expect_progress(within=self._save_patience)
-            self._job.allow_long_phase(timeouts)
-        self._checkpointer.save(step)
-        if blocks:
-            self._job.expect_progress(timeouts)
 
     def _agree(self, loss: float, *, seconds: float) -> Votes:
         saving, copying = self._checkpointer.votes(), self._snapshots.votes()
@@ -227,23 +188,7 @@ class _Run:
             )
         )
 
-    @property
-    def _save_patience(self) -> float:
-        """How long, in seconds, a save may be silent: one that blocks is silent to its end."""
-        if self._settings.checkpoint.mode is CheckpointMode.SYNC:
-            return self._process.timeouts.barrier_seconds
-        return self._settings.timeouts.hang_seconds
-
     def _report_progress(self, within: float | None = None) -> None:
         """Progress was made; ``within`` where what comes next is no ordinary step."""
         self._process.watchdog.expect_progress(within)
         self._attempt.report_progress()
-
-    def _save_and_wait(self, step: int) -> None:
-        """Told to stop: what was done so far becomes durable before the process ends."""
-        if self._settings.checkpoint.mode is CheckpointMode.NONE:
-            return
-        self._process.watchdog.expect_progress(within=2 * self._process.timeouts.drain_seconds)
-        if not self._checkpointer.due(step):
-            self._save(step)
-        self._checkpointer.wait()

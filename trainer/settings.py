@@ -37,6 +37,11 @@ class CheckpointMode(StrEnum):
     ASYNC = "async"
     ASYNC_LOCAL_SHARDS = "async_local_shards"
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether training goes on while the worker writes."""
+        return self in (CheckpointMode.ASYNC, CheckpointMode.ASYNC_LOCAL_SHARDS)
+
 
 class RecoveryLayer(StrEnum):
     NONE = "none"

@@ -1,7 +1,8 @@
 """What a plan's process is ordered to run: the rendered Job, or why the settings refuse it.
 
 Rendering starts Node, and takes longer than some plans do. So Jobs are rendered by the
-driver, kept by the code that made them, and can be carried to a computer without Node.
+driver, kept by the code that made them and the NVRx version that they are for, and can be
+carried to a computer without Node.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any
 from deployment import DeploymentError
 from tests.chaos.plans import Plan
 from tests.chaos.records import code_digest
-from tests.chaos.runs import TRAINER, digest_of, render
+from tests.chaos.runs import TRAINER, digest_of, installed_nvrx, render
 from workloads.rehearse import RunToRehearse
 
 
@@ -20,8 +21,9 @@ class Orders:
     """``folder`` keeps what was rendered; ``nvrx`` is the version that Jobs are for."""
 
     def __init__(self, folder: Path, nvrx: str | None = None) -> None:
-        self._folder = folder.resolve() / f"{code_digest()}-{digest_of(TRAINER)}"
-        self._nvrx = nvrx
+        self._nvrx = nvrx or installed_nvrx()
+        code = f"{code_digest()}-{digest_of(TRAINER)}"
+        self._folder = folder.resolve() / f"{code}-nvrx-{self._nvrx}"
 
     def of(self, plan: Plan) -> dict[str, Any]:
         """The order as JSON takes it: ``plan``, and ``run`` or ``refused``."""

@@ -40,6 +40,10 @@ NO_CHANGES: Mapping[str, Any] = MappingProxyType({})
 SLOW = {"faults.slow_seconds": 0.1, "faults.slow_steps": 10}
 
 
+def installed_nvrx() -> str:
+    return importlib.metadata.version("nvidia-resiliency-ext")
+
+
 def deployment_for(
     plan: Plan, changes: Mapping[str, Any] = NO_CHANGES, *, nvrx: str | None = None
 ) -> Deployment:
@@ -52,8 +56,7 @@ def deployment_for(
     """
     text = (REPOSITORY / "deployments/rehearsal.yaml").read_text()
     values: dict[str, Any] = yaml.safe_load(text)
-    installed = importlib.metadata.version("nvidia-resiliency-ext")
-    values["image"]["nvrx_version"] = nvrx or installed
+    values["image"]["nvrx_version"] = nvrx or installed_nvrx()
     values["trainer"] = copy.deepcopy(TRAINER)
     values["trainer"]["checkpoint"] = {"interval_steps": INTERVAL_STEPS}
     change = {

@@ -58,6 +58,7 @@ class Ours:
             events=self._events,
             report_progress=lambda: None,
         )
+        self._checkpointer.prepare()
 
     def begin(self, step: int) -> None:
         self._step = self._events.step = step

@@ -58,6 +58,7 @@ def parts_of(
         report_progress=lambda: None,
         drained_by=drained_by,
     )
+    checkpointer.prepare()
     return Parts(checkpointer, state, events)
 
 

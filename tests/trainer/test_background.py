@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from tests.trainer.ranks import has_ended, kill, once_done, pid_of
 from trainer.checkpoint.background import BackgroundWorker, CallState
+from trainer.checkpoint.report_area import ReportArea
 from trainer.checkpoint.shard_file import LocalShardFile, Report, warm_up
-from trainer.checkpoint.staging import Staging, attach
+from trainer.checkpoint.staging import attach
 
 pytestmark = pytest.mark.distributed
 
@@ -48,7 +48,7 @@ if __name__ == '__main__':
     writer.begin(tensors, folder)
     select.select([reader], [], [])
     assert not tensors['a'].is_shared()
-    print(child.pid, writer._staging.path, flush=True)
+    print(child.pid, writer._reports.path, flush=True)
     input()
 """
 
@@ -263,11 +263,11 @@ class Unsavable:
 def test_an_exception_in_torch_save_is_reported_and_leaves_no_file(
     worker: BackgroundWorker, tmp_path: Path
 ) -> None:
-    staging = Staging([], worker.memory(1 << 20, torch.device("cpu")))
+    reports = ReportArea(1)
     assert once_done(worker) is CallState.IDLE
-    worker.save({"a": Unsavable()}, LocalShardFile(tmp_path / "rank-0.pt", memory=staging.path))
+    worker.save({"a": Unsavable()}, LocalShardFile(tmp_path / "rank-0.pt", reports=reports.path))
     assert once_done(worker) is CallState.DEAD
-    assert staging.report() == Report([], [], failure="RuntimeError: cannot be saved")
+    assert reports.read() == Report([], [], failure="RuntimeError: cannot be saved")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,6 +22,7 @@ from tests.trainer.ranks import Crew, background_worker
 from trainer.checkpoint import deletions, layout
 from trainer.checkpoint.layout import folder_name
 from trainer.checkpoint.modes import writer_for
+from trainer.checkpoint.staging import HostShard
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
 
@@ -90,14 +91,16 @@ def save_while_the_folder_goes(job: Job, settings: TrainerSettings, *, is_replac
     writer = type(writer_for(settings, job, background_worker()))
     really_begin = writer.begin
 
-    def lose_and_begin(self: Any, tensors: dict[str, Tensor], folder: Path) -> None:
+    def lose_and_begin(
+        self: Any, tensors: dict[str, Tensor], folder: Path, held: HostShard | None = None
+    ) -> None:
         job.everyone(True)
         if job.rank == 0:
             settings.run_directory.rename(away)
             if is_replaced:
                 folder.mkdir(parents=True)
         job.everyone(True)
-        really_begin(self, tensors, folder)
+        really_begin(self, tensors, folder, held)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "begin", lose_and_begin)

@@ -183,7 +183,7 @@ def staging_memory() -> dict[int, int]:
     found = {}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         with suppress(OSError):
-            if host_memory.NAME in os.readlink(f"/proc/self/fd/{name}"):  # noqa: PTH115
+            if f"{host_memory.NAME} " in os.readlink(f"/proc/self/fd/{name}"):  # noqa: PTH115
                 status = os.stat(int(name))  # noqa: PTH116
                 found[status.st_ino] = status.st_size
     return found

@@ -130,6 +130,16 @@ def test_attempts_that_make_progress_are_never_too_many(call: Any) -> None:
         its.enter(call)
 
 
+def test_an_entry_computes_gradients_though_the_last_one_was_cut_short_where_none_are(
+    call: Any,
+) -> None:
+    seen: list[bool] = []
+    its = entries(lambda _: seen.append(torch.is_grad_enabled()))
+    with torch.no_grad():  # raised in its own end, an exception leaves it on
+        its.enter(call)
+    assert seen == [True]
+
+
 def test_a_watch_that_could_not_begin_begins_at_the_next_entry(
     call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,9 @@ from tests.trainer.checkpoints import (
 from tests.trainer.ranks import Crew
 from tests.trainer.test_restore import at, resuming, saves
 from trainer.attempts import claim_attempt
+from trainer.checkpoint import layout
 from trainer.checkpoint.layout import committed, folder_name
+from trainer.checkpoint.restore import Found
 from trainer.distributed import Job
 from trainer.settings import TrainerSettings
 
@@ -153,3 +155,32 @@ def test_an_attempt_that_was_replaced_commits_and_deletes_no_more(
     crew.call(saves, settings, 1, 20)
     assert [c.record.step for c in committed(tmp_path / "checkpoints")] == [10]
     assert "attempt 3 has begun, and this one may commit no more" in failures(settings)[0][2]
+
+
+def durable_then_restore(job: Job, settings: TrainerSettings) -> tuple[object, ...]:
+    """What memory is told of the checkpoints, what is restored, and how often they were listed."""
+    listings: list[Path] = []
+    parts = parts_of(job, settings, attempt=2)
+    with closing(parts), pytest.MonkeyPatch.context() as patch:
+        examine = layout.examine
+
+        def counted(root: Path) -> Found:
+            listings.append(root)
+            return examine(root)
+
+        patch.setattr(layout, "examine", counted)
+        durable = parts.checkpointer.durable()
+        assert durable.newest_valid is not None
+        told = durable.newest, durable.newest_valid(), parts.checkpointer.committed_step
+        return *told, parts.checkpointer.restore(), len(listings)
+
+
+@pytest.mark.distributed
+def test_memory_is_told_which_checkpoint_is_undamaged_and_they_are_listed_once(
+    crew: Crew, tmp_path: Path
+) -> None:
+    settings = settings_for(tmp_path)
+    crew.call(saves, settings, 1, 10, 20)
+    os.truncate(at(settings, 20) / "__1_0.distcp", 1000)
+    expected = (1, 20), (1, 10), 10, 10
+    assert crew.call(durable_then_restore, settings) == [(*expected, 1), (*expected, 0)]

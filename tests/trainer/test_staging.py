@@ -2,13 +2,11 @@
 
 import gc
 import math
-import mmap
 import pickle
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainer.checkpoint.host_memory import HostMemory
-from trainer.checkpoint.staging import StagedState, Staging, attach, needed_bytes, write_report
+from trainer.checkpoint.staging import ArrivingState, Staging, attach, needed_bytes
 
 ROOT = Path(__file__).parents[2]
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
@@ -29,41 +27,43 @@ tensors = st.builds(
 )
 
 
+def named(values: list[Tensor]) -> dict[str, Tensor]:
+    return {f"tensor {index}": value for index, value in enumerate(values)}
+
+
 def staging_of(values: list[Tensor]) -> Staging:
-    return Staging(values, HostMemory(needed_bytes(values), torch.device("cpu")))
+    staging = Staging(named(values), HostMemory(needed_bytes(values), torch.device("cpu")))
+    staging.copy_from(named(values))
+    return staging
 
 
 def staged(staging: Staging) -> list[Tensor]:
     """What another process would read."""
-    memory = torch.frombuffer(attach(staging.path), dtype=torch.uint8)
-    return [slot.view(memory).clone() for slot in staging.slots]
+    memory = torch.frombuffer(attach(staging.shard.path), dtype=torch.uint8)
+    return [slot.view(memory).clone() for slot in staging.shard.slots.values()]
 
 
 @given(values=st.lists(tensors, max_size=6))
 def test_slots_are_aligned_and_disjoint_and_hold_any_shape_and_type(values: list[Tensor]) -> None:
     staging = staging_of(values)
-    starts = [slot.offset for slot in staging.slots]
-    ends = [slot.offset + math.prod(slot.shape) * slot.dtype.itemsize for slot in staging.slots]
+    slots = list(staging.shard.slots.values())
+    starts = [slot.offset for slot in slots]
+    ends = [slot.offset + math.prod(slot.shape) * slot.dtype.itemsize for slot in slots]
     assert all(start % 64 == 0 for start in starts)
-    assert all(start >= 1 << 20 for start in starts)  # before which the report is
     assert all(end <= needed_bytes(values) for end in ends)
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
-    staging.copy_from(values)
     for value, copy in zip(values, staged(staging), strict=True):
         assert value.dtype == copy.dtype
         assert torch.equal(value, copy)
 
 
 @given(values=st.lists(tensors, max_size=6))
-def test_a_staged_state_arrives_as_a_dictionary_of_tensors_with_storages_of_their_own(
+def test_a_shard_arrives_as_a_dictionary_of_tensors_with_storages_of_their_own(
     values: list[Tensor],
 ) -> None:
     staging = staging_of(values)
-    staging.copy_from(values)
-    names = [f"tensor {index}" for index in range(len(values))]
-    state = StagedState(staging.path, tuple(zip(names, staging.slots, strict=True)))
-    arrived = pickle.loads(pickle.dumps(state))
-    assert list(arrived) == names
+    arrived = pickle.loads(pickle.dumps(ArrivingState(staging.shard)))
+    assert list(arrived) == list(named(values))
     for value, copy in zip(values, arrived.values(), strict=True):
         assert (value.dtype, value.shape) == (copy.dtype, copy.shape)
         assert torch.equal(value, copy)
@@ -73,43 +73,16 @@ def test_a_staged_state_arrives_as_a_dictionary_of_tensors_with_storages_of_thei
 def test_what_changes_after_the_copy_does_not_change_the_copy() -> None:
     values = [torch.arange(5.0), torch.tensor(3.0)]
     staging = staging_of(values)
-    staging.copy_from(values)
     for value in values:
         value.zero_()
     assert [copy.tolist() for copy in staged(staging)] == [[0, 1, 2, 3, 4], 3]
     assert not values[0].is_shared()
 
 
-def test_the_next_copy_replaces_the_values_and_the_report() -> None:
-    values = [torch.zeros(3)]
-    staging = staging_of(values)
-    staging.copy_from(values)
-    write_report(attach(staging.path), "written")
-    staging.copy_from([torch.ones(3)])
+def test_the_next_copy_replaces_the_values() -> None:
+    staging = staging_of([torch.zeros(3)])
+    staging.copy_from(named([torch.ones(3)]))
     assert staged(staging)[0].tolist() == [1, 1, 1]
-    assert staging.report() is None
-
-
-def test_a_report_comes_back_as_it_was_left() -> None:
-    staging = staging_of([torch.zeros(1)])
-    assert staging.report() is None
-    report = {"files": ["__0_0.distcp"] * 1000}
-    write_report(attach(staging.path), report)
-    assert staging.report() == report
-
-
-def test_a_writer_that_dies_over_its_report_leaves_none() -> None:
-    class Dying(mmap.mmap):
-        """Stands for a process killed after its first write."""
-
-        def __setitem__(self, where: Any, content: Any) -> None:
-            super().__setitem__(where, content)
-            raise KeyboardInterrupt
-
-    staging = staging_of([torch.zeros(1)])
-    with Path(staging.path).open("r+b") as file, pytest.raises(KeyboardInterrupt):
-        write_report(Dying(file.fileno(), 0), "written")
-    assert staging.report() is None
 
 
 def test_another_process_reads_it_until_its_owner_is_killed() -> None:
@@ -118,9 +91,9 @@ import torch
 from trainer.checkpoint.host_memory import HostMemory
 from trainer.checkpoint.staging import Staging
 memory = HostMemory(2 << 20, torch.device("cpu"))
-staging = Staging([torch.arange(4.0)], memory)
-staging.copy_from([torch.arange(4.0)])
-print(staging.path, staging.slots[0].offset, flush=True)
+staging = Staging({"a": torch.arange(4.0)}, memory)
+staging.copy_from({"a": torch.arange(4.0)})
+print(staging.shard.path, staging.shard.slots["a"].offset, flush=True)
 input()
 """
     owner = subprocess.Popen(
@@ -143,7 +116,7 @@ input()
 
 def test_memory_goes_with_the_attempt_that_staged_in_it() -> None:
     staging = staging_of([torch.zeros(1)])
-    path = staging.path
+    path = staging.shard.path
     del staging
     gc.collect()
     with pytest.raises(OSError, match="No such file"):

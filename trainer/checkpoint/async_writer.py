@@ -1,4 +1,4 @@
-"""Asynchronous saves: training waits for one copy to host memory, NVRx's worker writes it."""
+"""Asynchronous saves: NVRx's worker writes the state from host memory while training goes on."""
 
 import os
 from pathlib import Path
@@ -9,12 +9,13 @@ from torch import Tensor
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
 from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.layout import FileRecord, ShardFormat, record_file
 from trainer.checkpoint.shard_file import WriteOrder, write_shards
 from trainer.checkpoint.staged_writer import StagedWriter
+from trainer.checkpoint.staging import HostShard, Slot
 from trainer.checkpoint.writer import METADATA
 
 
@@ -35,18 +36,20 @@ class AsyncWriter(StagedWriter):
         self._metadata: Metadata | None = None
         self._folder = Path()
 
-    def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
+    def begin(
+        self, tensors: dict[str, Tensor], folder: Path, held: HostShard | None = None
+    ) -> None:
         self._folder = folder
-        planner = DefaultSavePlanner()
-        planner.set_up_planner(tensors, is_coordinator=self._rank == 0)
         if self._plan is None:
+            planner = DefaultSavePlanner()
+            planner.set_up_planner(tensors, is_coordinator=self._rank == 0)
             self._plan, self._metadata = self._agree_on_plan(planner, folder)
-        values = [_as_tensor(planner.resolve_data(item)) for item in self._plan.items]
-        staging = self._stage(values)
+        shard, reports = self._begin(tensors, held)
         order = WriteOrder(
             trainer_pid=os.getpid(),
-            memory=staging.path,
-            slots=staging.slots,
+            memory=shard.path,
+            reports=reports,
+            slots=tuple(_slot_of(item, shard) for item in self._plan.items),
             plan=self._plan,
             folder=folder,
         )
@@ -78,7 +81,10 @@ class AsyncWriter(StagedWriter):
         return planner.finish_plan(mine[0]), metadata
 
 
-def _as_tensor(value: Any) -> Tensor:
+def _slot_of(item: WriteItem, shard: HostShard) -> Slot:
+    """Where the value of a planned item lies: all of what this rank holds of one tensor."""
+    slot = shard.slots[item.index.fqn]
     # Other objects would be pickled into the checkpoint; the state has none.
-    assert isinstance(value, Tensor)
-    return value
+    assert item.tensor_data is not None
+    assert slot.shape == tuple(item.tensor_data.chunk.sizes)
+    return slot

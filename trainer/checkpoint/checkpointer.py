@@ -13,21 +13,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import torch.distributed as dist
 
 from trainer.checkpoint import layout
 from trainer.checkpoint.commits import Commits
-from trainer.checkpoint.fingerprint import fingerprint, schedule_change
-from trainer.checkpoint.layout import Checkpoint
-from trainer.checkpoint.restore import Restorer
+from trainer.checkpoint.fingerprint import fingerprint
+from trainer.checkpoint.resumption import Resumption
 from trainer.checkpoint.room import POLL_SECONDS, Room
-from trainer.checkpoint.writer import Progress, ShardWriter
+from trainer.checkpoint.writer import HeldShard, Progress, ShardWriter
 from trainer.distributed import Job, Votes
 from trainer.events import EventLog
 from trainer.settings import CheckpointMode, TrainerSettings
-from trainer.snapshots.offers import Durable, durable_of
+from trainer.snapshots.offers import Durable
 from trainer.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -57,7 +53,6 @@ class Checkpointer:
         self._root = settings.run_directory / "checkpoints"
         self._root.mkdir(exist_ok=True)
         self.fingerprint = fingerprint(settings)
-        self._run = settings.run_directory.absolute().name
         saved_as = (events.attempt, job.world_size, self.fingerprint, writer.format)
         self._commits = Commits(settings, *saved_as)
         self._room = Room(
@@ -68,24 +63,34 @@ class Checkpointer:
             report_progress=report_progress,
             drained_by=drained_by,
         )
-        self._restorer = Restorer(
-            job=job,
-            root=self._root,
-            run=self._run,
-            fingerprint=self.fingerprint,
-            resume_step=settings.checkpoint.resume_step,
+        self._resumption = Resumption(
+            settings, job=job, root=self._root, fingerprint=self.fingerprint, commits=self._commits
         )
         self._saving: Path | None = None
+        self._held: HeldShard | None = None
         self._step = 0
         self._begun_at = 0.0
-        self.committed_step = 0
-        """The newest step that this attempt has committed or restored; the same on every rank."""
-
         self.last_failure = ""
         """Why the last save that this rank saw dropped was dropped."""
 
         self._failure = ""
-        writer.prepare(state.tensors())
+
+    @property
+    def committed_step(self) -> int:
+        """The newest step that this attempt has committed or restored; the same on every rank."""
+        return self._commits.committed_step
+
+    @property
+    def begun_step(self) -> int:
+        """The step of the newest save that this attempt has begun; 0 before the first."""
+        return self._step
+
+    def prepare(self) -> None:
+        """Begin to get memory ready that states wait in to be written; returns at once.
+
+        Of no use where every save is of a shard that is held in memory.
+        """
+        self._writer.prepare(self._state.tensors())
 
     def due(self, step: int) -> bool:
         checkpoint = self._settings.checkpoint
@@ -94,39 +99,22 @@ class Checkpointer:
         return step % checkpoint.interval_steps == 0 or step == self._settings.max_steps
 
     def restore(self) -> int:
-        """Fill the state from the checkpoint to go on from; return its step, or 0 without any.
-
-        Raises:
-            NothingToRestore: none that exists can be used, or not the one asked for.
-            OSError: on every rank; the storage fails to answer.
-        """
-        restored = self._restorer.restore(self._state.tensors())
-        if restored is None:
-            return 0
-        self._goes_on_from(restored)
-        record = restored.record
-        change = schedule_change(self._settings, step=record.step, max_steps=record.max_steps)
-        if change and self._job.rank == 0:
-            logger.warning("%s", change)
-        return record.step
+        """As ``Resumption.restore``."""
+        return self._resumption.restore(self._state.tensors())
 
     def durable(self) -> Durable:
-        """What the checkpoints say before memory is asked; rank 0's word counts. Collective.
+        """As ``Resumption.durable``."""
+        return self._resumption.durable()
 
-        Raises:
-            OSError: on every rank; the storage fails to answer.
+    def save(self, step: int, held: Callable[[], HeldShard | None] = lambda: None) -> None:
+        """Begin a save of the state after ``step``, once the save in flight is over.
+
+        ``held`` is asked then for that state in memory, which is let go of at the end of the
+        save; without it, the state must be that of ``step`` now, and training waits for a copy.
         """
-        found = self._restorer.found()
-        newest = next((each for each in found if each.record.run == self._run), None)
-        if newest:  # kept, whatever this attempt goes on from
-            self._goes_on_from(newest)
-        wish = self._settings.checkpoint.resume_step
-        return durable_of(found, run=self._run, resume_step=wish)
-
-    def save(self, step: int) -> float:
-        """Begin a save of the state after ``step``; return the seconds that training waited."""
         started = time.monotonic()
         self.wait()
+        self._held = held()
         folder = self._root / layout.folder_name(step, self._events.attempt)
         self._saving, self._step, self._failure = folder, step, ""
         self._begun_at = time.monotonic()  # the wait was the save before's
@@ -134,16 +122,17 @@ class Checkpointer:
         order = self._events.attempt, step
         if problem := self._room.make(folder, order=order, within=drain_seconds):
             self._drop(problem)
-            self._saving = None
+            self._end()
         else:
             self._failure = self._begin(folder)
         stall = time.monotonic() - started
         self._events.record("checkpoint_begun", step=step, stall_seconds=stall)
-        return stall
 
     def votes(self) -> Votes:
         """What this rank knows of its part of the save in flight."""
         progress = self._writer.progress() if self._saving else Progress.WRITTEN
+        if progress is Progress.WRITTEN and self._held and not self._held.is_intact():
+            self._failure = self._failure or "its memory was filled anew before it was written"
         if self._failure:
             progress = Progress.FAILED
         return Votes(
@@ -164,8 +153,8 @@ class Checkpointer:
         elif problem := self._commit(self._saving):
             self._drop(problem)
         else:
-            self.committed_step = self._step
-        self._saving, self._failure = None, ""
+            self._commits.committed_step = self._step
+        self._end()
 
     def wait(self, within: float | None = None) -> None:
         """Return once the save in flight is committed or dropped; ``within`` seconds at most.
@@ -199,15 +188,16 @@ class Checkpointer:
         self._commits.deletions.close()
         self._writer.close()
 
-    def _goes_on_from(self, checkpoint: Checkpoint) -> None:
-        self._commits.restored, record = checkpoint.path, checkpoint.record
-        if record.run == self._run:
-            self.committed_step = record.step
+    def _end(self) -> None:
+        if self._held is not None:
+            self._held.release()
+        self._saving, self._held, self._failure = None, None, ""
 
     def _begin(self, folder: Path) -> str:
         """Why this rank's part failed before it began, or nothing."""
+        held = self._held.shard if self._held else None
         try:
-            self._writer.begin(self._state.tensors(), folder)
+            self._writer.begin(self._state.tensors(), folder, held)
         except (OSError, MemoryError) as error:  # no memory or process to be had, say
             return f"{type(error).__name__}: {error}"
         return ""
@@ -227,23 +217,14 @@ class Checkpointer:
 
     def _commit(self, folder: Path) -> str:
         """Commit on rank 0; on every rank what prevented it, or nothing."""
-        files: list[Any] | None = [None] * self._job.world_size if self._job.rank == 0 else None
         try:
             own, problem = self._writer.finish(), ""
             self._room.refuse_another_place()
             layout.refuse_missing(folder, own)
         except OSError as error:
             own, problem = [], str(error)
-        dist.gather_object((own, problem), files, dst=0)
-        problem = self._commit_all(folder, files) if files is not None else ""
-        return self._job.from_rank_zero(problem)
-
-    def _commit_all(self, folder: Path, told: list[Any]) -> str:
-        if problems := [why for _, why in told if why]:
-            return "; ".join(problems)
-        files = [file for rank_files, _ in told for file in rank_files]
-        if problem := self._commits.commit(folder, self._step, files):
-            return problem
-        seconds = time.monotonic() - self._begun_at
-        self._events.record("checkpoint_committed", step=self._step, save_seconds=seconds)
-        return ""
+        problem = self._commits.commit_all(self._job, folder, self._step, own, problem)
+        if not problem and self._job.rank == 0:
+            seconds = time.monotonic() - self._begun_at
+            self._events.record("checkpoint_committed", step=self._step, save_seconds=seconds)
+        return problem

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
+
 from trainer.attempts import newest_claim
 from trainer.checkpoint import layout, retention
 from trainer.checkpoint.deletions import Deletions
 from trainer.checkpoint.layout import CommitRecord, FileRecord, ShardFormat
+from trainer.distributed import Job
 from trainer.settings import TrainerSettings
 
 logger = logging.getLogger(__name__)
@@ -38,7 +41,25 @@ class Commits:
         self._format = format
         self.deletions = Deletions(is_newest_attempt=lambda: not self._successor())
         self.restored: Path | None = None
-        """The checkpoint that this attempt went on from."""
+        """The checkpoint that this attempt went on from, or could go back to."""
+
+        self.committed_step = 0
+        """The newest step that this attempt has committed or restored."""
+
+    def commit_all(
+        self, job: Job, folder: Path, step: int, own: list[FileRecord], problem: str
+    ) -> str:
+        """Commit on rank 0 what all ranks wrote: this one ``own``, unless it has a problem.
+
+        Collective. What prevented it, on every rank, or nothing.
+        """
+        told: list[Any] | None = [None] * job.world_size if job.rank == 0 else None
+        dist.gather_object((own, problem), told, dst=0)
+        if told is not None:
+            problem = "; ".join(why for _, why in told if why) or self.commit(
+                folder, step, [file for files, _ in told for file in files]
+            )
+        return job.from_rank_zero(problem)
 
     def commit(self, folder: Path, step: int, files: Sequence[FileRecord]) -> str:
         """Make ``folder`` a checkpoint of ``files``, and begin to delete what it replaces.

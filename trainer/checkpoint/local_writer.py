@@ -2,7 +2,7 @@
 
 The cheapest save there is: no plan, no metadata, nothing gathered. The price is
 that only the same number of ranks can read it. ``TorchAsyncCheckpoint`` is given
-names of staged memory instead of tensors, and instead of a path something that
+names of host memory instead of tensors, and instead of a path something that
 writes to a temporary name, counts a checksum, syncs and renames.
 """
 
@@ -14,8 +14,7 @@ from trainer.checkpoint.background import BackgroundWorker
 from trainer.checkpoint.layout import FileRecord, ShardFormat
 from trainer.checkpoint.shard_file import LocalShardFile
 from trainer.checkpoint.staged_writer import StagedWriter
-from trainer.checkpoint.staging import StagedState
-from trainer.state import local_shard
+from trainer.checkpoint.staging import ArrivingState, HostShard
 
 
 class LocalWriter(StagedWriter):
@@ -27,11 +26,12 @@ class LocalWriter(StagedWriter):
         super().__init__(worker)
         self._rank = rank
 
-    def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
-        staging = self._stage([local_shard(tensor) for tensor in tensors.values()])
-        state = StagedState(staging.path, tuple(zip(tensors, staging.slots, strict=True)))
-        target = LocalShardFile(folder / shard_name(self._rank), memory=staging.path)
-        self._worker.save(state, target)
+    def begin(
+        self, tensors: dict[str, Tensor], folder: Path, held: HostShard | None = None
+    ) -> None:
+        shard, reports = self._begin(tensors, held)
+        target = LocalShardFile(folder / shard_name(self._rank), reports=reports)
+        self._worker.save(ArrivingState(shard), target)
 
     def finish(self) -> list[FileRecord]:
         report = self._report()

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+Found: TypeAlias = tuple[list[Checkpoint], list[Unusable]]
+"""Checkpoints whose record can be read, newest first, whatever is in their files; and others."""
+
 
 class NothingToRestore(CannotTrain):
     """Checkpoints exist or are asked for, and none of them can be used by this run."""
@@ -48,30 +51,52 @@ class Restorer:
     fingerprint: dict[str, Any]
     resume_step: int | None
 
-    def restore(self, tensors: dict[str, Tensor]) -> Checkpoint | None:
+    def restore(self, tensors: dict[str, Tensor], found: Found | None = None) -> Checkpoint | None:
         """Fill ``tensors`` from the first usable checkpoint, and return it; None if none exists.
 
-        What rank 0 looks for, all look for.
+        What rank 0 looks for, all look for. ``found`` is what ``found`` has told, to list once.
 
         Raises:
             NothingToRestore: none of those that exist can be used, or not the one asked for.
             OSError: on every rank; the storage fails to answer, for all that could be used.
         """
-        wish = self.job.from_rank_zero((self.run, self.fingerprint, self.resume_step))
-        run, fingerprint, resume_step = wish
-        agreed = replace(self, run=run, fingerprint=fingerprint, resume_step=resume_step)
-        return agreed._restore(tensors)
+        return self._agreed()._restore(tensors, found or self.found())
 
-    def found(self) -> list[Checkpoint]:
-        """Those that exist, newest first, whatever is in their files. Collective.
+    def newest_valid(self, found: Found) -> Checkpoint | None:
+        """The first of this run's that ``restore`` could take, its files verified. Collective.
 
         Raises:
             OSError: on every rank; the storage fails to answer.
         """
-        return self._found()[0]
+        return self._agreed()._newest_valid(found)
 
-    def _restore(self, tensors: dict[str, Tensor]) -> Checkpoint | None:
-        found, passed_over = self._found()
+    def found(self) -> Found:
+        """What rank 0 finds, so that a file system that shows ranks different things is no harm.
+
+        Raises:
+            OSError: on every rank; the storage fails to answer.
+        """
+        nothing: Found = ([], [])
+        return self._from_storage(lambda: layout.examine(self.root), otherwise=nothing)
+
+    def _agreed(self) -> "Restorer":
+        wish = self.job.from_rank_zero((self.run, self.fingerprint, self.resume_step))
+        run, fingerprint, resume_step = wish
+        return replace(self, run=run, fingerprint=fingerprint, resume_step=resume_step)
+
+    def _newest_valid(self, found: Found) -> Checkpoint | None:
+        turns = in_turn(found[0], run=self.run, resume_step=self.resume_step)
+        for checkpoint in (each for each in turns if each.record.run == self.run):
+            if self._why_unusable(checkpoint):
+                continue
+            # One for other ranks is not verified: restore refuses to pass it over.
+            other_ranks = local_reader.why_other_ranks(checkpoint.record, self.job.world_size)
+            if other_ranks or self._damage(checkpoint) is None:
+                return checkpoint
+        return None
+
+    def _restore(self, tensors: dict[str, Tensor], found_by_all: Found) -> Checkpoint | None:
+        found, passed_over = list(found_by_all[0]), list(found_by_all[1])
         for each in passed_over:
             logger.warning("Passed over checkpoint %s", each)
         for checkpoint in in_turn(found, run=self.run, resume_step=self.resume_step):
@@ -110,11 +135,6 @@ class Restorer:
                 f"{step} was committed; bring the folder back, or give the run a new id to "
                 "start over"
             )
-
-    def _found(self) -> tuple[list[Checkpoint], list[Unusable]]:
-        """What rank 0 finds, so that a file system that shows ranks different things is no harm."""
-        nothing: tuple[list[Checkpoint], list[Unusable]] = ([], [])
-        return self._from_storage(lambda: layout.examine(self.root), otherwise=nothing)
 
     def _from_storage(self, ask: Callable[[], T], *, otherwise: T) -> T:
         """What rank 0 is answered, on every rank, or ``OSError`` on every rank. Collective."""

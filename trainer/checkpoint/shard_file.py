@@ -1,4 +1,4 @@
-"""Runs in the checkpoint worker: writes one rank's staged shards and reports how it went."""
+"""Runs in the checkpoint worker: writes one rank's shards from host memory and reports on it."""
 
 import gc
 import os
@@ -16,18 +16,22 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 
 from trainer.checkpoint.layout import FileRecord, sync_folder
-from trainer.checkpoint.staging import Slot, attach, write_report
+from trainer.checkpoint.report_area import write_report
+from trainer.checkpoint.staging import Slot, attach
 from trainer.checkpoint.summed_file import SummedFile, SummingFileSystem
 from trainer.parent_death import die_with
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOrder:
-    """One rank's part of a save: what to write where, and where its values are staged."""
+    """One rank's part of a save: what to write where, and where its values lie."""
 
     trainer_pid: int
     memory: str
+    reports: str
     slots: tuple[Slot, ...]
+    """Of each item of the plan."""
+
     plan: SavePlan
     folder: Path
 
@@ -45,10 +49,10 @@ class LocalShardFile:
     It never raises, since that would kill the worker: the first error ends in the report.
     """
 
-    def __init__(self, path: Path, *, memory: str) -> None:
+    def __init__(self, path: Path, *, reports: str) -> None:
         self._trainer_pid = os.getpid()  # made in the trainer, and pickled to the worker
         self._path = path
-        self._memory = memory
+        self._reports = reports
         self._file: SummedFile | None = None
         self._failure = ""
 
@@ -75,7 +79,7 @@ class LocalShardFile:
                 self._fail(error)
         report = Report([], files, self._failure)
         with suppress(OSError):  # the trainer is gone: nobody is left to report to
-            write_report(attach(self._memory), report)
+            write_report(self._reports, report)
 
     def _make_durable(self) -> FileRecord:
         assert self._file is not None
@@ -113,14 +117,11 @@ def write_shards(order: WriteOrder) -> None:
     """Write the files of ``order`` durably and leave a report; never raises."""
     die_with(order.trainer_pid)
     try:
-        mapping = attach(order.memory)
-    except OSError:
-        return  # the trainer is gone: nobody is left to report to
-    try:
-        report = _write(order, torch.frombuffer(mapping, dtype=torch.uint8))
+        report = _write(order, torch.frombuffer(attach(order.memory), dtype=torch.uint8))
     except Exception as error:  # an exception would kill the worker, and NVRx would not notice
         report = Report([], [], failure=f"{type(error).__name__}: {error}")
-    write_report(mapping, report)
+    with suppress(OSError):  # the trainer is gone: nobody is left to report to
+        write_report(order.reports, report)
 
 
 def _write(order: WriteOrder, memory: Tensor) -> Report:
@@ -132,13 +133,13 @@ def _write(order: WriteOrder, memory: Tensor) -> Report:
     }
     writer = FileSystemWriter(order.folder)
     writer.fs = files = SummingFileSystem()
-    results = writer.write_data(order.plan, _StagedPlanner(tensors)).wait()
+    results = writer.write_data(order.plan, _PlacedPlanner(tensors)).wait()
     sync_folder(order.folder)
     return Report(results, files.files)
 
 
-class _StagedPlanner(DefaultSavePlanner):
-    """Finds a planned item's value in the staged memory instead of a state dictionary."""
+class _PlacedPlanner(DefaultSavePlanner):
+    """Finds a planned item's value in host memory instead of a state dictionary."""
 
     def __init__(self, tensors: dict[MetadataIndex, Tensor]) -> None:
         super().__init__()

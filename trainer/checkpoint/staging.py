@@ -1,4 +1,4 @@
-"""Host memory in which a save waits to be written, shared with the writer by name.
+"""Host memory in which a rank's shard waits to be written, shared with the writer by name.
 
 The worker gets a path, offsets and types, never tensors: pickling a shared tensor
 moves its storage, and a save that reads live parameters holds a later step's
@@ -8,9 +8,7 @@ values (facts of NVRx before 0.7, seen in its saved files).
 import math
 import mmap
 import os
-import pickle
-import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from torch import Tensor
 from trainer.checkpoint.host_memory import NAME, HostMemory
 
 _ALIGNMENT = 64
-_LENGTH = struct.Struct("<Q")
+_OF_PROCESSES = "/proc/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,46 +43,51 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedState:
-    """Tensors by name and place; pickled here, it is a dictionary of them where it arrives.
+class HostShard:
+    """One rank's part of a state in host memory; nobody writes into it while it is saved."""
+
+    path: str
+    """What a process of the same pod maps it by."""
+
+    slots: Mapping[str, Slot]
+    """By the tensor's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingState:
+    """A shard; pickled here, it is a dictionary of tensors by name where it arrives.
 
     Each has a storage of its own there, as ``torch.save`` writes whole storages.
     """
 
-    path: str
-    slots: tuple[tuple[str, Slot], ...]
+    shard: HostShard
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _tensors_at, (self.path, self.slots)
+        return _tensors_of, (self.shard,)
 
 
 class Staging:
-    """A report area for the writer's answer, then one slot for each tensor."""
+    """One slot for each tensor, in memory that is this process's own."""
 
-    def __init__(self, tensors: Sequence[Tensor], memory: HostMemory) -> None:
-        self.slots, needed = _places(tensors)
+    def __init__(self, tensors: Mapping[str, Tensor], memory: HostMemory) -> None:
+        slots, needed = _places(list(tensors.values()))
         assert needed <= memory.size_bytes
-        self.path = memory.path
+        self.shard = HostShard(memory.path, dict(zip(tensors, slots, strict=True)))
         self._memory = memory
 
-    def copy_from(self, tensors: Sequence[Tensor]) -> None:
-        """Take the tensors' values as they are now; clears the writer's last report."""
-        self._memory.mapping[: _LENGTH.size] = bytes(_LENGTH.size)
-        for slot, tensor in zip(self.slots, tensors, strict=True):
-            slot.view(self._memory.values).copy_(tensor.detach())
-
-    def report(self) -> Any:
-        """What the writer reported, or None if it has not."""
-        return _read_report(self._memory.mapping)
+    def copy_from(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the tensors' values as they are now."""
+        for name, slot in self.shard.slots.items():
+            slot.view(self._memory.values).copy_(tensors[name].detach())
 
 
 def needed_bytes(tensors: Sequence[Tensor]) -> int:
     """What a ``Staging`` of ``tensors``, or of some of them, takes."""
-    return _places(tensors)[1]
+    return max(_places(tensors)[1], _ALIGNMENT)  # no mapping may be of no length
 
 
 def attach(path: str) -> mmap.mmap:
-    """Map, in the writer, the memory that another process staged.
+    """Map, in the writer, the memory that another process filled.
 
     Raises:
         OSError: that process, or the attempt in it, is gone and the memory with it.
@@ -92,36 +95,22 @@ def attach(path: str) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR)
     try:
         # The descriptor's number may have gone to another file of that process since.
-        if NAME not in Path(f"/proc/self/fd/{descriptor}").readlink().name:
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        if path.startswith(_OF_PROCESSES) and NAME not in name:
             raise OSError(f"{path} is not staged memory any more")
         return mmap.mmap(descriptor, 0)
     finally:
         os.close(descriptor)
 
 
-def _tensors_at(path: str, slots: tuple[tuple[str, Slot], ...]) -> dict[str, Tensor]:
-    mapping = attach(path)
-    return {name: slot.alone(mapping) for name, slot in slots}
-
-
-def write_report(mapping: mmap.mmap, report: Any) -> None:
-    """Leave ``report`` for the trainer; the length is written last, so it is whole or absent."""
-    content = pickle.dumps(report)
-    mapping[_LENGTH.size : _LENGTH.size + len(content)] = content
-    mapping[: _LENGTH.size] = _LENGTH.pack(len(content))
-
-
-def _read_report(mapping: mmap.mmap) -> Any:
-    (length,) = _LENGTH.unpack(mapping[: _LENGTH.size])
-    if not length:
-        return None
-    # Written by our own child into memory that only the two of us map.
-    return pickle.loads(mapping[_LENGTH.size : _LENGTH.size + length])
+def _tensors_of(shard: HostShard) -> dict[str, Tensor]:
+    mapping = attach(shard.path)
+    return {name: slot.alone(mapping) for name, slot in shard.slots.items()}
 
 
 def _places(tensors: Sequence[Tensor]) -> tuple[tuple[Slot, ...], int]:
-    """Where each tensor lies behind the report area, and where the last one ends."""
-    offset = _aligned((1 << 20) + 512 * len(tensors))
+    """Where each tensor lies, and where the last one ends."""
+    offset = 0
     slots = []
     for tensor in tensors:
         slots.append(Slot(offset, tuple(tensor.shape), tensor.dtype))

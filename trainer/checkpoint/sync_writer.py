@@ -9,6 +9,7 @@ from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.api import CheckpointException
 
 from trainer.checkpoint.layout import FileRecord, ShardFormat
+from trainer.checkpoint.staging import HostShard
 from trainer.checkpoint.summed_file import SummingFileSystem
 from trainer.checkpoint.writer import Progress
 
@@ -25,7 +26,10 @@ class SyncWriter:
     def prepare(self, tensors: dict[str, Tensor]) -> None:
         """Nothing: the values are written from where they are."""
 
-    def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
+    def begin(
+        self, tensors: dict[str, Tensor], folder: Path, held: HostShard | None = None
+    ) -> None:
+        assert held is None, "who waits anyway needs no copy"
         self._failure = ""
         writer = FileSystemWriter(folder)
         writer.fs = files = _InPlace()

@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from trainer.checkpoint.layout import FileRecord, ShardFormat
+from trainer.checkpoint.staging import HostShard
 
 METADATA = ".metadata"
 
@@ -17,6 +18,18 @@ class Progress(StrEnum):
     WRITING = "writing"
     WRITTEN = "written"
     FAILED = "failed"
+
+
+class HeldShard(Protocol):
+    """A rank's shard in host memory that somebody keeps as it is until ``release``."""
+
+    shard: HostShard
+
+    def is_intact(self) -> bool:
+        """Whether it was kept so far: what was read from it is of one step."""
+
+    def release(self) -> None:
+        """It is read no more."""
 
 
 class ShardWriter(Protocol):
@@ -31,8 +44,14 @@ class ShardWriter(Protocol):
     def prepare(self, tensors: dict[str, Tensor]) -> None:
         """Begin to get ready for saves of such ``tensors``; returns at once."""
 
-    def begin(self, tensors: dict[str, Tensor], folder: Path) -> None:
-        """Begin a save. On return the caller may change ``tensors``, whatever the mode."""
+    def begin(
+        self, tensors: dict[str, Tensor], folder: Path, held: HostShard | None = None
+    ) -> None:
+        """Begin a save. On return the caller may change ``tensors``, whatever the mode.
+
+        ``held`` is what to write instead of their values, where those of the step to save are
+        in host memory; it must not change before the save is over.
+        """
 
     def progress(self) -> Progress:
         """Whether this rank's files are durable yet."""

@@ -178,6 +178,8 @@ class _Entries:
             report_progress=report_progress,
             report_hang=report_hang,
         )
+        # The failure may have been raised inside no_grad, as the Wrapper raises it: at any line.
+        torch.set_grad_enabled(True)
         try:
             self._train(attempt)
         except (CannotTrain, NodeUnhealthy, ContextBroken) as error:

@@ -7,7 +7,7 @@ Not covered: offers of another run, or of a state of another shape, which the ra
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -87,10 +87,14 @@ class Durable:
     """What the run's checkpoints say before memory is asked."""
 
     newest: Key | None = None
-    """Of this run's; memory wins if it is not older."""
+    """Of this run's, whatever is in its files; memory wins if it is not older."""
 
     goes_back: bool = False
     """The user's wish to go back to a step is still to be obeyed, which memory knows nothing of."""
+
+    newest_valid: Callable[[], Key | None] | None = None
+    """That whose files are undamaged. Collective, and reads them all: asked only where ``newest``
+    would win over a state in memory."""
 
 
 def durable_of(found: Sequence[Checkpoint], *, run: str, resume_step: int | None) -> Durable:

@@ -41,11 +41,18 @@ class Pool:
     def filling(self) -> int | None:
         return self._filling
 
+    @property
+    def free(self) -> int | None:
+        """Of those that nobody needs the one longest ago filled."""
+        taken = {self._filling, *self._waiting, self._agreed, *self._holds}
+        return next((each for each in self._least_recent if each not in taken), None)
+
     def restart(self, agreed: int | None) -> None:
         """A new attempt: what was under way is void, and all ranks chose ``agreed``, if any.
 
-        Holds stay: who writes in the background outlives an attempt.
+        Holds end too: whoever held one was of the attempt before.
         """
+        self._holds.clear()
         self._filling = None
         self._waiting = []
         self._agreed = agreed
@@ -59,8 +66,7 @@ class Pool:
         """
         if self._filling is not None:
             return None
-        taken = {*self._waiting, self._agreed, *self._holds}
-        self._filling = next((each for each in self._least_recent if each not in taken), None)
+        self._filling = self.free
         return self._filling
 
     def finish(self) -> int:

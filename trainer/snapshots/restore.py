@@ -8,8 +8,8 @@ Not covered: snapshots that are whole and wrong, which only the probe may show.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -90,14 +90,23 @@ class MemoryRestorer:
         if any(each.identity != told[0].identity for each in told):
             logger.warning("Nothing is taken from memory: the ranks differ in settings or layout")
         elif not told[0].durable.goes_back:
-            restored = self._newest(told, [local_shard(tensor).detach() for tensor in tensors])
+            local = [local_shard(tensor).detach() for tensor in tensors]
+            restored = self._newest(told, local, durable.newest_valid)
         self.live.let_go()
         return restored
 
-    def _newest(self, told: Sequence[_Told], tensors: Sequence[Tensor]) -> Restored | None:
+    def _newest(
+        self,
+        told: Sequence[_Told],
+        tensors: Sequence[Tensor],
+        newest_valid: Callable[[], Key | None] | None,
+    ) -> Restored | None:
         durable = told[0].durable.newest
         struck = frozenset[Key]().union(*(each.struck for each in told))
         offers = [offer for each in told for offer in each.offers]
+        remembered = choose(offers, world_size=self.job.world_size, struck=struck)
+        if newest_valid and remembered and durable and durable > remembered.key:
+            durable = newest_valid()
         spoiled: set[Key] = set()
         for _ in range(MAX_TRIES):
             choice = choose(offers, world_size=self.job.world_size, durable=durable, struck=struck)
@@ -156,7 +165,8 @@ class MemoryRestorer:
                 struck = struck_in(self.folder)
         except OSError as error:
             logger.warning("The snapshots of this node cannot be seen: %s", error)
-        return _Told(self.identity, durable, tuple(offers), struck)
+        words = replace(durable, newest_valid=None)  # each rank has its own way to ask
+        return _Told(self.identity, words, tuple(offers), struck)
 
     def _live_offers(self) -> Iterator[Offer]:
         rank, kept = self.job.rank, self.live.kept

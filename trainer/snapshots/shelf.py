@@ -1,4 +1,4 @@
-"""The buffers of a rank: how many all ranks have room for, and their files.
+"""The buffers of a rank: how many all ranks have room for, their files, and what is in which.
 
 Not covered: files of ranks that have moved to another node, which count as room and are
 not removed before the pod ends.
@@ -6,7 +6,8 @@ not removed before the pod ends.
 
 import logging
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -15,7 +16,10 @@ from trainer.distributed import Job
 from trainer.settings import TrainerSettings
 from trainer.snapshots.buffer import SnapshotBuffer, needed_bytes
 from trainer.snapshots.folder import VARIABLE
-from trainer.snapshots.sizes import BufferPlan, plan_buffers, room_in
+from trainer.snapshots.lease import Lease
+from trainer.snapshots.offers import Key
+from trainer.snapshots.pool import Pool
+from trainer.snapshots.sizes import BufferPlan, buffers_wanted, plan_buffers, room_in
 
 logger = logging.getLogger(__name__)
 
@@ -26,12 +30,115 @@ def memory_folder(settings: TrainerSettings) -> Path | None:
     return Path(where) if where and settings.snapshots.enabled else None
 
 
-def planned_buffers(job: Job, tensors: Sequence[Tensor], folder: Path | None) -> int:
-    """How many every rank has room for; 0 if one has no ``folder``. Collective."""
+class Shelf:
+    """This rank's buffers, from one attempt to the next; none until ``open``, and perhaps then."""
+
+    def __init__(self, settings: TrainerSettings) -> None:
+        self.folder = memory_folder(settings)
+        self.buffers: list[SnapshotBuffer] = []
+        self._wanted = buffers_wanted(saves_from_them=settings.checkpoint.mode.is_asynchronous)
+        self._pool: Pool | None = None
+        self._is_abandoned = False
+
+    def open(self, job: Job, tensors: Sequence[Tensor], agreed: str | None) -> None:
+        """An attempt begins, whose ranks still need the snapshots of the name ``agreed``, if any.
+
+        Collective. If one rank has no room, none has buffers.
+        """
+        folder = None if self._is_abandoned else self.folder
+        num_buffers = planned_buffers(job, tensors, folder, self._wanted)
+        if not self.buffers and folder is not None:
+            self.buffers = open_buffers(job, tensors, folder, num_buffers)
+        names = [buffer.path.name for buffer in self.buffers]
+        index = names.index(agreed) if agreed in names else None
+        if self._pool is not None:
+            self._pool.restart(index)
+        elif self.buffers:
+            self._pool = Pool(len(self.buffers), index)
+
+    def get_ready(self, within: float = 0.0) -> None:
+        """Go on making the memory ready, and wait for it, ``within`` so many seconds."""
+        deadline = time.monotonic() + within
+        for buffer in self.buffers:
+            buffer.get_ready()
+        for buffer in self.buffers:
+            buffer.wait(max(0.0, deadline - time.monotonic()))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this rank can copy into its buffers."""
+        return self._pool is not None and all(buffer.is_ready for buffer in self.buffers)
+
+    @property
+    def has_free(self) -> bool:
+        """Whether there is a buffer that nobody needs."""
+        return self._pool is not None and self._pool.free is not None
+
+    def begin(self) -> SnapshotBuffer | None:
+        """The one to fill now, if any is free."""
+        index = self._pool.begin() if self._pool else None
+        return None if index is None else self.buffers[index]
+
+    def finish(self) -> None:
+        """It is whole on this rank."""
+        assert self._pool is not None
+        self._pool.finish()
+
+    def agree(self) -> None:
+        """It is whole on every rank."""
+        if self._pool is not None:
+            self._pool.agree()
+
+    def lease(self, key: Key, names: Iterable[str]) -> Lease | None:
+        """The newest that all ranks have, if it is of ``key``; ``names`` are of its tensors."""
+        pool = self._pool
+        if pool is None or pool.agreed is None:
+            return None
+        buffer = self.buffers[pool.agreed]
+        header = buffer.header()
+        if header is None or (header.key.attempt, header.key.step) != key:
+            return None
+        return Lease(buffer, names, pool=pool, index=pool.agreed)
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether this rank has no memory to copy into, and will get none."""
+        return not self.buffers or bool(self._failure)
+
+    def give_back(self) -> None:
+        """Remove the files: some rank has none, so that no snapshot would be whole."""
+        if self._failure:
+            logger.warning(
+                "No more snapshots in memory, a fault goes back to the last checkpoint: %s; free "
+                "memory there or raise its limit, and start the pods anew",
+                self._failure,
+            )
+        for buffer in self.buffers:
+            buffer.remove()
+        self.abandon()
+
+    @property
+    def _failure(self) -> str:
+        """Why a buffer will never be ready."""
+        return next((buffer.failure for buffer in self.buffers if buffer.failure), "")
+
+    def stop(self) -> None:
+        """Leave the memory as ready as it is."""
+        for buffer in self.buffers:
+            buffer.stop()
+
+    def abandon(self) -> None:
+        """This process takes no more snapshots."""
+        self.buffers, self._pool, self._is_abandoned = [], None, True
+
+
+def planned_buffers(job: Job, tensors: Sequence[Tensor], folder: Path | None, wanted: int) -> int:
+    """How many of ``wanted`` every rank has room for; 0 if one has no ``folder``. Collective."""
     plan = BufferPlan(0, "")
     if folder is not None:
         ranks_here = int(os.environ["LOCAL_WORLD_SIZE"])
-        plan = plan_buffers(needed_bytes(tensors), ranks_here=ranks_here, room=room_in(folder))
+        room, size_bytes = room_in(folder), needed_bytes(tensors)
+        plan = plan_buffers(size_bytes, wanted=wanted, ranks_here=ranks_here, room=room)
     plans = job.from_every_rank(plan)
     if job.rank == 0 and (reasons := [each.reason for each in plans if each.reason]):
         logger.warning("%s", reasons[0])

@@ -13,9 +13,6 @@ from pathlib import Path
 
 from trainer.snapshots.pool import LEAST_BUFFERS
 
-NUM_BUFFERS = LEAST_BUFFERS
-"""In turn: one is filled while the other is the newest that all ranks have."""
-
 _USED_FRACTION = 0.9
 """Of what is free; the rest is for what the pod's processes have yet to take."""
 
@@ -39,11 +36,16 @@ class BufferPlan:
     """Of a rank; 0 where there cannot be snapshots."""
 
     reason: str
-    """Why there cannot be any, and what to do about it; else empty."""
+    """Why they are fewer than wanted, and what to do about it; else empty."""
 
 
-def plan_buffers(buffer_bytes: int, *, ranks_here: int, room: Room) -> BufferPlan:
-    """Whether each of a pod's ranks can have its buffers of ``buffer_bytes``.
+def buffers_wanted(*, saves_from_them: bool) -> int:
+    """One is filled while another is the newest that all ranks have, and a third is saved."""
+    return LEAST_BUFFERS + saves_from_them
+
+
+def plan_buffers(buffer_bytes: int, *, wanted: int, ranks_here: int, room: Room) -> BufferPlan:
+    """How many of the ``wanted`` buffers of ``buffer_bytes`` each of a pod's ranks can have.
 
     Ranks may see the memory at different moments: the smallest of their plans is what counts.
     """
@@ -52,12 +54,14 @@ def plan_buffers(buffer_bytes: int, *, ranks_here: int, room: Room) -> BufferPla
         bounds.append(("the pod's memory", room.memory_bytes))
     scarce, free_bytes = min(bounds, key=lambda bound: bound[1])
     fitting = int(free_bytes * _USED_FRACTION) // (max(buffer_bytes, 1) * ranks_here)
-    if fitting >= NUM_BUFFERS:
-        return BufferPlan(NUM_BUFFERS, "")
-    needed = NUM_BUFFERS * buffer_bytes * ranks_here / _USED_FRACTION
+    if fitting >= wanted:
+        return BufferPlan(wanted, "")
+    needed = wanted * buffer_bytes * ranks_here / _USED_FRACTION
+    num_buffers = fitting if fitting >= LEAST_BUFFERS else 0
+    cost = "none are taken while a checkpoint is written" if num_buffers else "none can be taken"
     return BufferPlan(
-        0,
-        f"no snapshots in memory: {NUM_BUFFERS} buffers of {_gib(buffer_bytes)} for each of "
+        num_buffers,
+        f"snapshots in memory: {cost}; {wanted} buffers of {_gib(buffer_bytes)} for each of "
         f"{ranks_here} ranks take {_gib(needed)}, and {scarce} has {_gib(free_bytes)}; raise its "
         "limit, or shard the state over more ranks",
     )

@@ -13,51 +13,24 @@ until the pod ends.
 import logging
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from trainer.distributed import Job, Votes
 from trainer.settings import TrainerSettings
-from trainer.snapshots.buffer import SnapshotBuffer
-from trainer.snapshots.cadence import Cadence
-from trainer.snapshots.copier import Copier, Copy, copier_for
-from trainer.snapshots.doubts import DoubtfulState, Probe, strike
+from trainer.snapshots.attempt import Attempt, attempt_of
+from trainer.snapshots.doubts import DoubtfulState, strike
 from trainer.snapshots.gate import Gate
-from trainer.snapshots.header import SnapshotKey
-from trainer.snapshots.identity import identity_of
+from trainer.snapshots.lease import Lease
 from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Durable
-from trainer.snapshots.pool import Pool
 from trainer.snapshots.restore import MemoryRestorer, Restored
-from trainer.snapshots.shelf import memory_folder, open_buffers, planned_buffers
+from trainer.snapshots.shelf import Shelf
 from trainer.snapshots.sources import NodeFiles
-from trainer.state import TrainState, local_shard
+from trainer.state import TrainState
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Attempt:
-    job: Job
-    state: TrainState
-    number: int
-    identity: bytes
-    tensors: tuple[Tensor, ...]
-    """Local ones, in the order of the state."""
-
-    copier: Copier
-    cadence: Cadence
-    probe: Probe | None = None
-    copy: Copy | None = None
-    is_first_step: bool = True
-    is_ready: bool = False
-    """Whether all ranks can take one."""
-
-    filled: SnapshotBuffer | None = None
-    """What ``copy`` fills."""
 
 
 class Snapshots:
@@ -66,12 +39,9 @@ class Snapshots:
         """Closed before an abort; the loop asks it before each update."""
 
         self._settings = settings
-        self._folder = memory_folder(settings)
         self._live = Live()
-        self._buffers: list[SnapshotBuffer] = []
-        self._pool: Pool | None = None
-        self._takes_any = self._folder is not None
-        self._attempt: _Attempt | None = None
+        self._shelf = Shelf(settings)
+        self._attempt: Attempt | None = None
 
     def make_room(self, device: torch.device) -> None:
         """Before the model is built: what the attempt before left must not keep it from that."""
@@ -82,23 +52,8 @@ class Snapshots:
     ) -> None:
         """An attempt begins; nothing of the one before it can run any more."""
         self.gate.open()
-        named = state.tensors()
-        self._attempt = _Attempt(
-            job=job,
-            state=state,
-            number=attempt,
-            identity=identity_of(
-                run=self._settings.run_directory.absolute().name,
-                world_size=job.world_size,
-                layout=[(name, each.shape, str(each.dtype)) for name, each in named.items()],
-                fingerprint=fingerprint,
-            ),
-            tensors=tuple(local_shard(tensor).detach() for tensor in named.values()),
-            copier=copier_for(job.device, state.model),
-            cadence=Cadence(
-                budget=self._settings.snapshots.budget,
-                fixed_interval=self._settings.snapshots.interval_steps,
-            ),
+        self._attempt = attempt_of(
+            self._settings, job, state, number=attempt, fingerprint=fingerprint
         )
 
     def restore(self, durable: Durable) -> Restored | None:
@@ -110,31 +65,27 @@ class Snapshots:
         this = self._this
         restorer = MemoryRestorer(
             job=this.job,
-            node=f"{socket.gethostname()}:{self._folder}",
-            folder=self._folder,
+            node=f"{socket.gethostname()}:{self._shelf.folder}",
+            folder=self._shelf.folder,
             identity=this.identity,
             live=self._live,
-            files=NodeFiles({buffer.path: buffer for buffer in self._buffers}),
+            files=NodeFiles({buffer.path: buffer for buffer in self._shelf.buffers}),
         )
-        restored = restorer.restore(this.tensors, durable)
+        restored = restorer.restore(this.values, durable)
         this.probe = restored.probe if restored else None
-        self._open_buffers(restored.buffer if restored else None)
+        self._shelf.open(this.job, this.values, restored.buffer if restored else None)
         return restored
+
+    def want(self, step: int) -> None:
+        """The state after ``step``, the newest, is to be taken beside the next step."""
+        self._this.wanted = step
 
     def start(self) -> None:
         """Begin to copy the state as it is now, if that is due."""
-        this, pool = self._this, self._pool
-        step = this.state.step
+        this, step = self._this, self._this.state.step
         assert step is not None
-        if pool is None or not this.is_ready or not this.cadence.is_due(step):
-            return
-        index = pool.begin()
-        if index is None:
-            return
-        buffer = this.filled = self._buffers[index]
-        key = SnapshotKey(this.job.rank, this.number, step, this.job.world_size, this.identity)
-        buffer.begin(key)
-        this.copy = this.copier.start(this.tensors, buffer.tensors)
+        if this.is_due(step) and (buffer := self._shelf.begin()):
+            this.begin_copy(step, buffer)
 
     def fence(self) -> None:
         """The host's next wait for the GPU includes the copy.
@@ -150,18 +101,15 @@ class Snapshots:
         Raises:
             DoubtfulState: it is not the loss that this step had before.
         """
-        this = self._this
         self._check(loss)
-        if this.filled is not None:
-            assert self._pool is not None
-            this.filled.finish(loss)
-            self._pool.finish()
+        self._finish_copy(loss)
 
     def votes(self) -> Votes:
         """Whether this rank can take snapshots, and whether it has just finished one."""
         copy = self._this.copy
         return Votes(
-            snapshot_ready=float(all(b.is_ready for b in self._buffers) if self._pool else False),
+            snapshot_ready=float(self._shelf.is_ready),
+            snapshot_impossible=float(self._shelf.is_impossible),
             snapshot_whole=float(copy is not None),
             copy_seconds=(copy and copy.seconds()) or 0.0,
         )
@@ -171,8 +119,7 @@ class Snapshots:
         this, num_ranks = self._this, self._this.job.world_size
         if this.is_first_step:  # not before: pinning memory would make it seconds longer
             this.is_first_step = False
-            for buffer in self._buffers:
-                buffer.get_ready()
+            self._shelf.get_ready()
         this.is_ready = votes.snapshot_ready == num_ranks
         is_whole = votes.snapshot_whole == num_ranks
         this.cadence.count_step(
@@ -180,14 +127,57 @@ class Snapshots:
             copied=votes.snapshot_whole > 0,
             copy_seconds=votes.copy_seconds / num_ranks if is_whole else None,
         )
-        this.copy = this.filled = None
-        if is_whole and self._pool is not None:
-            self._pool.agree()
+        self._end_copy(is_whole)
+        if self.have_buffers and votes.snapshot_impossible > 0:
+            self._shelf.give_back()
+
+    def take_now(self, within: float) -> Lease | None:
+        """Copy the state while training waits; None where a rank has no memory for it.
+
+        Memory that is still being made ready is waited for, ``within`` so many seconds.
+
+        Raises:
+            OSError: the copy failed.
+        """
+        this, step = self._this, self._this.state.step
+        assert step is not None
+        self._shelf.get_ready(within)
+        if not this.job.everyone(self._shelf.is_ready and self._shelf.has_free):
+            return None
+        buffer = self._shelf.begin()
+        assert buffer is not None
+        this.begin_copy(step, buffer)
+        this.copier.fence()
+        if this.job.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
+        self._finish_copy(None)
+        votes = this.job.agree(self.votes())
+        self._end_copy(votes.snapshot_whole == this.job.world_size)
+        return self.lease(step)
+
+    def lease(self, step: int) -> Lease | None:
+        """The snapshot of ``step`` by this attempt, if it is the newest that all ranks have."""
+        return self._shelf.lease((self._this.number, step), self._this.tensors)
+
+    @property
+    def are_taken(self) -> bool:
+        """Whether all ranks can take them beside their steps; the same on every rank."""
+        return self._this.is_ready
+
+    @property
+    def have_buffers(self) -> bool:
+        """Whether this rank has memory for them, ready or not."""
+        return bool(self._shelf.buffers)
+
+    @property
+    def has_free_buffer(self) -> bool:
+        """Whether this rank has one that nobody needs."""
+        return self._shelf.has_free
 
     @property
     def is_pinning(self) -> bool:
         """Whether memory is still being made ready on some rank, which makes steps slower."""
-        return bool(self._buffers) and not self._this.is_ready
+        return self.have_buffers and not self._this.is_ready
 
     def close(self) -> None:
         """The attempt ends, however: no copy goes on, and what the state holds is kept."""
@@ -195,25 +185,30 @@ class Snapshots:
         if this is None:
             return
         if not this.copier.close():
-            self._abandon_buffers()
-        for buffer in self._buffers:
-            buffer.stop()
+            logger.warning("A copy of the state does not end; no more snapshots in this process")
+            self._shelf.abandon()
+        self._shelf.stop()
         if self._settings.snapshots.enabled and self._settings.recovery.layer.reenters:
             self._live.keep(
-                this.tensors,
+                this.values,
                 coordinate=this.job.rank,
                 attempt=this.number,
                 step=this.state.step,
                 identity=this.identity,
             )
 
-    def _abandon_buffers(self) -> None:
-        """Something may still write into one of them: this process takes no more snapshots."""
-        logger.warning("A copy of the state does not end; no more snapshots in this process")
-        self._buffers, self._pool, self._takes_any = [], None, False
+    def _finish_copy(self, probe_loss: float | None) -> None:
+        if self._this.filled is not None:
+            self._this.filled.finish(probe_loss)
+            self._shelf.finish()
+
+    def _end_copy(self, is_whole: bool) -> None:
+        self._this.copy = self._this.filled = None
+        if is_whole:
+            self._shelf.agree()
 
     @property
-    def _this(self) -> _Attempt:
+    def _this(self) -> Attempt:
         assert self._attempt is not None
         return self._attempt
 
@@ -226,19 +221,6 @@ class Snapshots:
             probe.check(loss)
         except DoubtfulState:
             this.state.step = None  # nobody goes on from it
-            if self._folder is not None:
-                strike(self._folder, probe.attempt, probe.step)
+            if self._shelf.folder is not None:
+                strike(self._shelf.folder, probe.attempt, probe.step)
             raise
-
-    def _open_buffers(self, agreed: str | None) -> None:
-        """``agreed`` is the one that all ranks still need."""
-        this, folder = self._this, self._folder if self._takes_any else None
-        num_buffers = planned_buffers(this.job, this.tensors, folder)
-        if not self._buffers and folder is not None:
-            self._buffers = open_buffers(this.job, this.tensors, folder, num_buffers)
-        names = [buffer.path.name for buffer in self._buffers]
-        index = names.index(agreed) if agreed in names else None
-        if self._pool is not None:
-            self._pool.restart(index)
-        elif self._buffers:
-            self._pool = Pool(len(self._buffers), index)

@@ -55,7 +55,9 @@ class Snapshot:
 class Overwritten:
     """Another process fills the buffers of ``step`` once more, once they are offered, or read."""
 
-    step: int
+    step: int | None
+    """None: those of any."""
+
     when_read: bool
 
     def found_in(self, folder: Path) -> Sequence[tuple[Path, Header]]:
@@ -69,7 +71,7 @@ class Overwritten:
         return _OverwrittenBuffer(path, self) if self.when_read else MappedFile(path)
 
     def overwrite(self, path: Path, header: Header | None) -> None:
-        if header is not None and header.key.step == self.step:
+        if header is not None and self.step in (None, header.key.step):
             with path.open("r+b") as file:
                 file.write(pack(replace(header, sequence=header.sequence + 2)))
 

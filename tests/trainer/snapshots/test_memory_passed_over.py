@@ -1,5 +1,6 @@
 """What memory holds and no rank may take up: torn, doubted, older, or of another run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from tests.trainer.snapshots.scenes import (
     stored,
     untouched_by_all,
 )
-from trainer.snapshots.doubts import strike
-from trainer.snapshots.offers import Durable, Source
+from trainer.snapshots.doubts import strike, struck_in
+from trainer.snapshots.offers import Durable, Key, Source
 from trainer.snapshots.sources import Files
 
 
@@ -90,6 +91,43 @@ def test_without_a_checkpoint_nobody_begins_anew_from_tensors_that_were_written_
     ]
 
 
+def test_every_state_that_was_spoiled_is_struck_before_the_run_begins_anew(
+    crew: Crew, tmp_path: Path
+) -> None:
+    a, b, _ = nodes(tmp_path)
+    spoiled = stored(a, b, step=7) + stored(a, b, step=8)
+    crew.call(play, Scene((a, b), spoiled, files=Overwritten(None, True)))
+    assert [struck_in(folder) for folder in (a, b)] == [{(1, 7), (1, 8)}] * 2
+
+
+def test_a_rank_without_a_folder_strikes_nothing_and_refuses_all_the_same(
+    crew: Crew, tmp_path: Path
+) -> None:
+    a, *_ = nodes(tmp_path)
+    scene = Scene((a, None), stored(a, a, step=8), files=Overwritten(8, True))
+    assert [played[0].raised for played in crew.call(play, scene)] == [True, True]
+    assert struck_in(a) == {(1, 8)}
+
+
+def test_the_buffer_to_keep_is_of_a_state_that_is_still_to_be_had(
+    crew: Crew, tmp_path: Path
+) -> None:
+    a, b, _ = nodes(tmp_path)
+    strike(b, attempt=1, step=9)
+    snapshots = tuple(each for step in (7, 8, 9) for each in stored(a, b, step=step))
+    played = crew.call(play, Scene((a, b), snapshots, files=Vanished(8)))
+    assert [each[0].restored.buffer for each in played] == ["own-0-1-7", "own-1-1-7"]
+
+
+def test_a_file_of_the_same_name_on_another_node_makes_up_for_one_that_is_lost(
+    crew: Crew, tmp_path: Path
+) -> None:
+    a, b, _ = nodes(tmp_path)
+    odd = Snapshot(0, 8, a, lacks_the_last=True)
+    scene = Scene((a, b), (odd, *stored(b, b, step=8)))
+    assert restored_by_all(crew, scene).num_sent == 1
+
+
 def test_with_a_checkpoint_the_durable_tier_is_left_to_fill_them(
     crew: Crew, tmp_path: Path
 ) -> None:
@@ -122,6 +160,47 @@ def test_all_ranks_go_by_what_rank_zero_knows_of_checkpoints(crew: Crew, tmp_pat
     newer = Durable(newest=(1, 9), goes_back=True)
     scene = Scene((a, b), stored(a, b, step=8), durable=(Durable(), newer))
     assert restored_by_all(crew, scene).step == 8
+
+
+def step_six() -> Key:
+    return 1, 6
+
+
+def step_nine() -> Key:
+    return 1, 9
+
+
+def none_valid() -> None:
+    return None
+
+
+def never_asked() -> Key:
+    raise AssertionError("to read every file was not called for")
+
+
+@pytest.mark.parametrize(
+    ("newest_valid", "wins"), [(step_six, True), (none_valid, True), (step_nine, False)]
+)
+def test_a_damaged_newest_checkpoint_does_not_win_over_memory(
+    crew: Crew, tmp_path: Path, newest_valid: Callable[[], Key | None], wins: bool
+) -> None:
+    a, b, _ = nodes(tmp_path)
+    durable = Durable(newest=(1, 9), newest_valid=newest_valid)
+    scene = Scene((a, b), stored(a, b, step=8), durable=(durable, durable))
+    assert restored_by_all(crew, scene).step == 8 if wins else untouched_by_all(crew, scene)
+
+
+@pytest.mark.parametrize("steps_on_b", [(), (9,), (10,)], ids=["nothing", "as new", "newer"])
+def test_checkpoints_are_not_verified_for_nothing(
+    crew: Crew, tmp_path: Path, steps_on_b: tuple[int, ...]
+) -> None:
+    a, b, _ = nodes(tmp_path)
+    durable = Durable(newest=(1, 9), newest_valid=never_asked)
+    snapshots = (
+        Snapshot(0, 8, a),
+        *(each for step in steps_on_b for each in stored(a, b, step=step)),
+    )
+    crew.call(play, Scene((a, b), snapshots, durable=(durable, durable)))
 
 
 def test_a_wish_to_go_back_wins_over_memory(crew: Crew, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.trainer.snapshots.scenes import (
     stored,
     untouched_by_all,
 )
+from trainer.snapshots.doubts import Probe
 from trainer.snapshots.offers import Source
 
 
@@ -113,10 +114,7 @@ def test_each_rank_is_to_see_the_loss_that_was_noted_with_its_shard(
     snapshots = (Snapshot(0, 7, b, probe_loss=0.25), Snapshot(1, 7, a, probe_loss=0.5))
     played = crew.call(play, Scene((a, b), snapshots))
     probes = [each[0].restored.probe for each in played]
-    assert [(probe.attempt, probe.step, probe.loss) for probe in probes] == [
-        (1, 7, 0.25),
-        (1, 7, 0.5),
-    ]
+    assert probes == [Probe(1, 7, 0.25, "cpu"), Probe(1, 7, 0.5, "cpu")]
 
 
 def test_each_rank_learns_which_buffer_holds_the_newest_snapshot_of_all(

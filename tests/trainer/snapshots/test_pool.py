@@ -28,11 +28,13 @@ class PoolInUse(RuleBasedStateMachine):
 
     @rule()
     def begin(self) -> None:
+        free = self.pool.free
         chosen = self.pool.begin()
         needed = {*self.held, *self.whole_here_only, self.agreed}
         if self.filling is not None:
             assert chosen is None
             return
+        assert chosen == free
         assert chosen not in needed - {None}
         # None is skipped while there is a free one.
         assert (chosen is None) == (needed >= set(range(self.num_buffers)))
@@ -74,6 +76,7 @@ class PoolInUse(RuleBasedStateMachine):
         self.pool.restart(self.agreed)
         self.filling = None
         self.whole_here_only = []
+        self.held = []
 
 
 def test_a_needed_buffer_is_never_handed_out_nor_two_at_once() -> None:
@@ -124,14 +127,14 @@ def test_a_buffer_that_is_held_twice_is_released_twice() -> None:
     assert snapshot(pool) is None
 
 
-def test_what_was_under_way_is_void_in_the_next_attempt_and_holds_stay() -> None:
+def test_what_was_under_way_is_void_in_the_next_attempt_and_so_are_holds() -> None:
     pool = Pool(3)
     assert snapshot(pool) == 0
     pool.hold(0)
     assert pool.begin() == 1
     pool.restart(agreed=2)
     assert pool.filling is None
-    assert [snapshot(pool) for _ in range(3)] == [1, 2, 1]
+    assert [snapshot(pool) for _ in range(4)] == [1, 0, 2, 1]
 
 
 def test_a_pool_of_one_buffer_is_refused() -> None:

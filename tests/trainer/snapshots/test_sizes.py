@@ -6,21 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.snapshots.sizes import BufferPlan, Room, plan_buffers, room_in
+from trainer.snapshots.sizes import BufferPlan, Room, buffers_wanted, plan_buffers, room_in
 
 GIB = 1 << 30
 TIB = 1 << 40
 
 
-def test_two_buffers_are_planned_where_both_memories_have_room() -> None:
-    # 2 buffers of 18 GiB for 8 ranks are 288 GiB, and 320 with what is left free.
-    room = Room(folder_bytes=800 * GIB, memory_bytes=321 * GIB)
-    assert plan_buffers(18 * GIB, ranks_here=8, room=room) == BufferPlan(2, "")
+def plan(room: Room, *, wanted: int = 2) -> BufferPlan:
+    """For 8 ranks: 2 buffers of 18 GiB are 288 GiB, and 320 with what is left free; 3 are 480."""
+    return plan_buffers(18 * GIB, wanted=wanted, ranks_here=8, room=room)
+
+
+def test_what_is_wanted_is_planned_where_both_memories_have_room() -> None:
+    assert plan(Room(folder_bytes=800 * GIB, memory_bytes=321 * GIB)) == BufferPlan(2, "")
+    room = Room(folder_bytes=800 * GIB, memory_bytes=481 * GIB)
+    assert plan(room, wanted=3) == BufferPlan(3, "")
+
+
+def test_saves_from_snapshots_want_a_third_buffer() -> None:
+    assert buffers_wanted(saves_from_them=False) == 2
+    assert buffers_wanted(saves_from_them=True) == 3
 
 
 def test_without_a_limit_of_the_pod_only_the_folder_counts() -> None:
-    room = Room(folder_bytes=321 * GIB, memory_bytes=None)
-    assert plan_buffers(18 * GIB, ranks_here=8, room=room).num_buffers == 2
+    assert plan(Room(folder_bytes=321 * GIB, memory_bytes=None)).num_buffers == 2
 
 
 @pytest.mark.parametrize(
@@ -33,27 +42,38 @@ def test_without_a_limit_of_the_pod_only_the_folder_counts() -> None:
 def test_a_pod_with_less_memory_has_none_and_says_how_much_it_takes(
     room: Room, scarce: str
 ) -> None:
-    assert plan_buffers(18 * GIB, ranks_here=8, room=room) == BufferPlan(
+    assert plan(room) == BufferPlan(
         0,
-        "no snapshots in memory: 2 buffers of 18.0 GiB for each of 8 ranks take 320.0 GiB, "
-        f"and {scarce} has 300.0 GiB; raise its limit, or shard the state over more ranks",
+        "snapshots in memory: none can be taken; 2 buffers of 18.0 GiB for each of 8 ranks take "
+        f"320.0 GiB, and {scarce} has 300.0 GiB; raise its limit, or shard the state over more "
+        "ranks",
+    )
+
+
+def test_a_pod_with_room_for_two_of_three_has_two_and_says_what_that_costs() -> None:
+    planned = plan(Room(folder_bytes=321 * GIB, memory_bytes=None), wanted=3)
+    assert planned.num_buffers == 2
+    assert planned.reason.startswith(
+        "snapshots in memory: none are taken while a checkpoint is written; 3 buffers of 18.0 GiB "
+        "for each of 8 ranks take 480.0 GiB, and /dev/shm has 321.0 GiB"
     )
 
 
 @given(
     st.integers(1, TIB),
+    st.integers(2, 5),
     st.integers(1, 64),
     st.integers(0, TIB),
     st.none() | st.integers(0, TIB),
 )
 def test_a_plan_never_takes_more_than_there_is(
-    buffer_bytes: int, ranks: int, folder_bytes: int, memory_bytes: int | None
+    buffer_bytes: int, wanted: int, ranks: int, folder_bytes: int, memory_bytes: int | None
 ) -> None:
     room = Room(folder_bytes, memory_bytes)
-    plan = plan_buffers(buffer_bytes, ranks_here=ranks, room=room)
-    assert plan.num_buffers in (0, 2)
-    assert (plan.reason == "") == (plan.num_buffers == 2)
-    taken = plan.num_buffers * buffer_bytes * ranks
+    planned = plan_buffers(buffer_bytes, wanted=wanted, ranks_here=ranks, room=room)
+    assert planned.num_buffers in (0, *range(2, wanted + 1))
+    assert (planned.reason == "") == (planned.num_buffers == wanted)
+    taken = planned.num_buffers * buffer_bytes * ranks
     assert taken <= folder_bytes
     assert memory_bytes is None or taken <= memory_bytes
 

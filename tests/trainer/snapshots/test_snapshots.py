@@ -1,88 +1,23 @@
 """What ranks take beside their steps is what they go on from, all alike, and nothing else."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from tests.trainer.ranks import Crew, fill, sharded_state, trainer_settings
-from trainer.distributed import Job, Votes
+from tests.trainer.ranks import Crew
+from tests.trainer.snapshots.attempts import Rank, folder_of
+from trainer.distributed import Job
 from trainer.snapshots import shelf
 from trainer.snapshots.buffer import found_in
 from trainer.snapshots.doubts import DoubtfulState
-from trainer.snapshots.folder import VARIABLE
 from trainer.snapshots.offers import Durable
 from trainer.snapshots.sizes import Room
-from trainer.snapshots.snapshots import Snapshots
-
-FINGERPRINT = {"model": {"preset": "tiny"}}
-
-
-class Rank:
-    """One process of the run, and its attempts; the state of step s is what seed s gives."""
-
-    def __init__(self, job: Job, folder: Path | None, **settings: Any) -> None:
-        os.environ["LOCAL_WORLD_SIZE"] = "1"
-        os.environ.pop(VARIABLE, None)
-        if folder is not None:
-            os.environ[VARIABLE] = str(folder)
-        changes = {"interval_steps": 1} | settings
-        layer = {"layer": "in_process"}
-        self.snapshots = Snapshots(trainer_settings(Path("run"), snapshots=changes, recovery=layer))
-        self.job = job
-        self.state = sharded_state(job, seed=0)
-        self.attempt = 0
-
-    def restore(self, durable: Durable | None = None) -> tuple[int, str] | None:
-        """Begin an attempt; the step and the tier that it goes on from."""
-        self.attempt += 1
-        self.state = sharded_state(self.job, seed=99)
-        self.snapshots.begin(self.job, self.state, attempt=self.attempt, fingerprint=FINGERPRINT)
-        restored = self.snapshots.restore(durable or Durable())
-        self.state.step = restored.step if restored else 0
-        if restored is None:
-            fill(self.state, seed=self.job.rank)
-        return (restored.step, restored.source.value) if restored else None
-
-    def step(self, step: int, *, loss: float | None = None, until: str = "agreed") -> None:
-        """As the loop does it, ``until`` that call included."""
-        self.snapshots.start()
-        self.snapshots.fence()
-        self.snapshots.finish(float(step) if loss is None else loss)
-        if until == "finish":
-            return
-        self.state.step = None
-        fill(self.state, seed=1000 * step + self.job.rank)
-        self.state.step = step
-        votes: Votes = self.job.agree(self.snapshots.votes())
-        self.snapshots.agreed(votes)
-        for buffer in self.snapshots._buffers:  # made ready since the first step
-            buffer.wait(30)
-
-    def steps(self, first: int, last: int) -> None:
-        for step in range(first, last + 1):
-            self.step(step)
-
-    def holds(self, step: int) -> bool:
-        expected = sharded_state(self.job, seed=step)
-        return all(
-            torch.equal(getattr(a, "_local_tensor", a), getattr(b, "_local_tensor", b))
-            for a, b in zip(self.state.tensors().values(), expected.tensors().values(), strict=True)
-        )
 
 
 def steps_found(folder: Path) -> list[int]:
     return sorted(header.key.step for _, header in found_in(folder))
-
-
-def folder_of(job: Job, shared: Path) -> Path:
-    """Each rank has a node of its own."""
-    folder = shared / f"node-{job.rank}"
-    folder.mkdir(exist_ok=True)
-    return folder
 
 
 def go_on_in_a_new_process(job: Job, shared: Path) -> tuple[Any, ...]:
@@ -129,10 +64,10 @@ def lag_behind(job: Job, shared: Path) -> tuple[Any, ...]:
     rank = Rank(job, folder)
     rank.restore()
     rank.steps(1, 4)
-    pool = rank.snapshots._pool
+    pool = rank.snapshots._shelf._pool
     assert pool is not None
     if job.rank == 1:
-        for index in range(len(rank.snapshots._buffers)):
+        for index in range(len(rank.snapshots._shelf.buffers)):
             pool.hold(index)
     rank.steps(5, 9)
     second = Rank(job, folder)
@@ -181,7 +116,7 @@ def train_without_room(job: Job, shared: Path) -> tuple[Any, ...]:
             patch.setattr(shelf, "room_in", lambda _: Room(folder_bytes=4096, memory_bytes=None))
         rank.restore()
     rank.steps(1, 3)
-    return steps_found(folder), len(rank.snapshots._buffers)
+    return steps_found(folder), len(rank.snapshots._shelf.buffers)
 
 
 def test_where_one_rank_has_no_room_none_takes_snapshots(crew: Crew, folder: Path) -> None:
