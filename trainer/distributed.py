@@ -46,6 +46,15 @@ class Votes:
     snapshot_whole: float = 0.0
     """1 from a rank that has just finished such a copy."""
 
+    peer_due: float = 0.0
+    """1 from rank 0 when snapshots are to be copied to other nodes."""
+
+    peer_sent: float = 0.0
+    """1 from a rank whose snapshot is on another node."""
+
+    peer_failed: float = 0.0
+    """1 from a rank whose snapshot did not get there."""
+
     seconds: float = 0.0
     """That the step took, until this vote."""
 

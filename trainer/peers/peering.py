@@ -66,11 +66,15 @@ class Peering:
     def reason(self) -> str:
         """Why nothing is sent; empty where all can."""
         without = [rank for rank, place in enumerate(self.places) if place.address is None]
-        if len({place.node for place in self.places}) < 2:
+        if not self.has_several_nodes:
             return "all ranks are on one node"
         if without:
             return f"the pod of rank {without[0]} has no courier"
         return ""
+
+    @property
+    def has_several_nodes(self) -> bool:
+        return len({place.node for place in self.places}) > 1
 
     def receiver(self, rank: int) -> Address:
         """Of the pod that receives the shard of ``rank``; only where there is no ``reason``."""

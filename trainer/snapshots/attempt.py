@@ -14,6 +14,7 @@ from trainer.snapshots.copier import Copier, Copy, copier_for
 from trainer.snapshots.doubts import Probe
 from trainer.snapshots.header import SnapshotKey
 from trainer.snapshots.identity import identity_of
+from trainer.snapshots.peer_tier import PeerTier
 from trainer.state import TrainState, local_shard
 
 
@@ -36,6 +37,9 @@ class Attempt:
 
     wanted: int | None = None
     """The step whose state is to be taken whatever the cadence."""
+
+    peers: PeerTier | None = None
+    """None where no snapshot is copied to another node."""
 
     filled: SnapshotBuffer | None = None
     """What ``copy`` fills."""

@@ -20,13 +20,15 @@ class Lease:
         """``names`` are those of the buffer's tensors, ``index`` its own in ``pool``."""
         self.shard = HostShard(str(buffer.path), dict(zip(names, buffer.slots, strict=True)))
         self._buffer = buffer
-        self._header = buffer.header()
+        self.header = buffer.header()
+        """As it was then."""
+
         self._pool, self._index = pool, index
         pool.hold(index)
 
     def is_intact(self) -> bool:
         """Whether nobody filled it meanwhile, so that what was read so far is of one step."""
-        return self._buffer.header() == self._header
+        return self._buffer.header() == self.header
 
     def release(self) -> None:
         """The buffer may be filled; once."""

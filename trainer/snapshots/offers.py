@@ -131,6 +131,26 @@ def choose(
     return Choice(*newest, _dealt_out(states[newest]))
 
 
+def kept_generation(offers: Iterable[Offer], *, world_size: int) -> Key | None:
+    """The newest state that peers are to keep until a newer one is on two nodes; None without.
+
+    That is one which two nodes have for every coordinate, and where a node was lost, the newest
+    that is whole with what peers have.
+    """
+    states: dict[Key, dict[int, set[str]]] = {}
+    of_peers: set[Key] = set()
+    for offer in offers:
+        if offer.source is Source.LIVE:
+            continue
+        nodes = states.setdefault(offer.key, {}).setdefault(offer.coordinate, set())
+        nodes.add(offer.holding.node)
+        if offer.source is Source.PEER:
+            of_peers.add(offer.key)
+    whole = [key for key, shards in states.items() if len(shards) == world_size]
+    twofold = [key for key in whole if all(len(nodes) > 1 for nodes in states[key].values())]
+    return max(twofold, default=max((key for key in whole if key in of_peers), default=None))
+
+
 def _dealt_out(shards: dict[int, list[Offer]]) -> tuple[Offer, ...]:
     """For each coordinate the nearest copy: what its own rank can open, then the nearest tier.
 

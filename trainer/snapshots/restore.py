@@ -17,7 +17,16 @@ from torch import Tensor
 from trainer.distributed import Job
 from trainer.snapshots.doubts import DoubtfulState, Probe, strike, struck_in
 from trainer.snapshots.live import Live
-from trainer.snapshots.offers import PEER_PREFIX, Durable, Holding, Key, Offer, Source, choose
+from trainer.snapshots.offers import (
+    PEER_PREFIX,
+    Durable,
+    Holding,
+    Key,
+    Offer,
+    Source,
+    choose,
+    kept_generation,
+)
 from trainer.snapshots.sources import Files, NodeFiles
 from trainer.snapshots.taking import Taking
 from trainer.state import local_shard
@@ -30,7 +39,7 @@ MAX_TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What the ranks go on from: the same on every rank, but for the last two."""
+    """What the ranks go on from: the same on every rank, but for ``probe`` and ``buffer``."""
 
     attempt: int
     step: int
@@ -46,6 +55,9 @@ class Restored:
     buffer: str | None
     """The file of this node with this rank's part of the newest snapshot that all ranks have:
     until there is a newer one it must not be filled. None where the part is elsewhere."""
+
+    kept: Key | None = None
+    """The generation that peers are to keep until they have a newer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +137,7 @@ class MemoryRestorer:
                 spoiled.add(choice.key)
                 failed = taking.copy()
             if not failed:
-                return self._restored(taking, self._own_buffer(offers, struck))
+                return self._restored(taking, [each for each in offers if each.key not in struck])
             names = ", ".join(f"{each.name} on {each.node}" for each in sorted(failed))
             logger.warning("Step %d was not taken from memory: %s", choice.step, names)
             offers = [offer for offer in offers if offer.holding not in failed]
@@ -133,13 +145,19 @@ class MemoryRestorer:
             self._refuse_to_begin_anew(spoiled)
         return None
 
-    def _restored(self, taken: Taking, buffer: str | None) -> Restored:
+    def _restored(self, taken: Taking, offers: Sequence[Offer]) -> Restored:
         choice = taken.choice
         words = "Going on from step %d (attempt %d), which was in memory (%s)"
         logger.info(words, choice.step, choice.attempt, choice.source)
         probe = Probe(*choice.key, taken.probe_loss, self.job.device.type)
-        num_sent = len(choice.transfers)
-        return Restored(*choice.key, choice.source, num_sent, probe, buffer)
+        return Restored(
+            *choice.key,
+            choice.source,
+            num_sent=len(choice.transfers),
+            probe=probe,
+            buffer=self._own_buffer(offers),
+            kept=kept_generation(offers, world_size=self.job.world_size),
+        )
 
     def _refuse_to_begin_anew(self, spoiled: Iterable[Key]) -> None:
         for attempt, step in spoiled:
@@ -150,9 +168,9 @@ class MemoryRestorer:
             "the next attempt begins anew"
         )
 
-    def _own_buffer(self, offers: Iterable[Offer], struck: frozenset[Key]) -> str | None:
+    def _own_buffer(self, offers: Iterable[Offer]) -> str | None:
         snapshots = (offer for offer in offers if offer.source is not Source.LIVE)
-        newest = choose(snapshots, world_size=self.job.world_size, struck=struck)
+        newest = choose(snapshots, world_size=self.job.world_size)
         own = newest and newest.offers[self.job.rank]
         return own.holding.name if own and own.rank == self.job.rank else None
 

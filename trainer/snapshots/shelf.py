@@ -19,7 +19,13 @@ from trainer.snapshots.folder import VARIABLE
 from trainer.snapshots.lease import Lease
 from trainer.snapshots.offers import Key
 from trainer.snapshots.pool import Pool
-from trainer.snapshots.sizes import BufferPlan, buffers_wanted, plan_buffers, room_in
+from trainer.snapshots.sizes import (
+    PEER_BUFFERS,
+    BufferPlan,
+    buffers_wanted,
+    plan_buffers,
+    room_in,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,21 +46,43 @@ class Shelf:
         self._pool: Pool | None = None
         self._is_abandoned = False
 
-    def open(self, job: Job, tensors: Sequence[Tensor], agreed: str | None) -> None:
+    def open(
+        self,
+        job: Job,
+        tensors: Sequence[Tensor],
+        agreed: str | None,
+        received_bytes: int | None = None,
+    ) -> bool:
         """An attempt begins, whose ranks still need the snapshots of the name ``agreed``, if any.
 
         Collective. If one rank has no room, none has buffers.
+
+        Args:
+            received_bytes: What copies for other nodes take on this one; None where no rank
+                makes any.
+
+        Returns:
+            Whether there are buffers to send such copies from, on every rank.
         """
         folder = None if self._is_abandoned else self.folder
-        num_buffers = planned_buffers(job, tensors, folder, self._wanted)
+        with_peers, plan = self._wanted + PEER_BUFFERS, BufferPlan(0, "")
+        if received_bytes is not None:
+            plan = planned_buffers(job, tensors, folder, with_peers, received_bytes)
+            if plan.num_buffers < with_peers and plan.reason and job.rank == 0:
+                logger.warning("No copies of snapshots on other nodes: %s", plan.reason)
+        if plan.num_buffers < with_peers:
+            plan = planned_buffers(job, tensors, folder, self._wanted)
+            if plan.reason and job.rank == 0:
+                logger.warning("%s", plan.reason)
         if not self.buffers and folder is not None:
-            self.buffers = open_buffers(job, tensors, folder, num_buffers)
+            self.buffers = open_buffers(job, tensors, folder, plan.num_buffers)
         names = [buffer.path.name for buffer in self.buffers]
         index = names.index(agreed) if agreed in names else None
         if self._pool is not None:
             self._pool.restart(index)
         elif self.buffers:
             self._pool = Pool(len(self.buffers), index)
+        return received_bytes is not None and job.everyone(len(self.buffers) >= with_peers)
 
     def get_ready(self, within: float = 0.0) -> None:
         """Go on making the memory ready, and wait for it, ``within`` so many seconds."""
@@ -89,16 +117,29 @@ class Shelf:
         if self._pool is not None:
             self._pool.agree()
 
+    @property
+    def newest(self) -> Key | None:
+        """What the newest is of that all ranks have."""
+        index = self._pool.agreed if self._pool else None
+        return None if index is None else self._key_of(index)
+
     def lease(self, key: Key, names: Iterable[str]) -> Lease | None:
-        """The newest that all ranks have, if it is of ``key``; ``names`` are of its tensors."""
-        pool = self._pool
-        if pool is None or pool.agreed is None:
+        """The snapshot of ``key``, if a buffer holds it; ``names`` are of its tensors.
+
+        To be asked only for what is whole on every rank, and no longer filled.
+        """
+        if self._pool is None:
             return None
-        buffer = self.buffers[pool.agreed]
-        header = buffer.header()
-        if header is None or (header.key.attempt, header.key.step) != key:
+        for index in range(len(self.buffers)):
+            if self._key_of(index) == key:
+                return Lease(self.buffers[index], names, pool=self._pool, index=index)
+        return None
+
+    def _key_of(self, index: int) -> Key | None:
+        header = self.buffers[index].header()
+        if header is None or not header.is_whole:
             return None
-        return Lease(buffer, names, pool=pool, index=pool.agreed)
+        return header.key.attempt, header.key.step
 
     @property
     def is_impossible(self) -> bool:
@@ -132,17 +173,26 @@ class Shelf:
         self.buffers, self._pool, self._is_abandoned = [], None, True
 
 
-def planned_buffers(job: Job, tensors: Sequence[Tensor], folder: Path | None, wanted: int) -> int:
-    """How many of ``wanted`` every rank has room for; 0 if one has no ``folder``. Collective."""
+def planned_buffers(
+    job: Job,
+    tensors: Sequence[Tensor],
+    folder: Path | None,
+    wanted: int,
+    received_bytes: int = 0,
+) -> BufferPlan:
+    """How many of ``wanted`` every rank has room for, beside ``received_bytes`` of its node.
+
+    Collective: the smallest plan of all; for no buffers if a rank has no ``folder``.
+    """
     plan = BufferPlan(0, "")
     if folder is not None:
-        ranks_here = int(os.environ["LOCAL_WORLD_SIZE"])
-        room, size_bytes = room_in(folder), needed_bytes(tensors)
-        plan = plan_buffers(size_bytes, wanted=wanted, ranks_here=ranks_here, room=room)
-    plans = job.from_every_rank(plan)
-    if job.rank == 0 and (reasons := [each.reason for each in plans if each.reason]):
-        logger.warning("%s", reasons[0])
-    return min(each.num_buffers for each in plans)
+        plan = plan_buffers(
+            needed_bytes(tensors),
+            wanted=wanted,
+            ranks_here=int(os.environ["LOCAL_WORLD_SIZE"]),
+            room=room_in(folder).without(received_bytes),
+        )
+    return min(job.from_every_rank(plan), key=lambda each: (each.num_buffers, not each.reason))
 
 
 def open_buffers(

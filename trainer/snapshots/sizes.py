@@ -29,6 +29,11 @@ class Room:
     memory_bytes: int | None
     """Of the cgroup; None if it has no limit."""
 
+    def without(self, num_bytes: int) -> "Room":
+        """What is left when so many are taken for something else."""
+        memory = None if self.memory_bytes is None else max(0, self.memory_bytes - num_bytes)
+        return Room(max(0, self.folder_bytes - num_bytes), memory)
+
 
 @dataclass(frozen=True, slots=True)
 class BufferPlan:
@@ -37,6 +42,10 @@ class BufferPlan:
 
     reason: str
     """Why they are fewer than wanted, and what to do about it; else empty."""
+
+
+PEER_BUFFERS = 2
+"""More, where snapshots are copied to another node: the last one that is there, and the next."""
 
 
 def buffers_wanted(*, saves_from_them: bool) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from trainer.distributed import Job, Votes
+from trainer.peers.generations import PeerVotes
 from trainer.settings import TrainerSettings
 from trainer.snapshots.attempt import Attempt, attempt_of
 from trainer.snapshots.doubts import DoubtfulState, strike
@@ -25,6 +26,7 @@ from trainer.snapshots.gate import Gate
 from trainer.snapshots.lease import Lease
 from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Durable
+from trainer.snapshots.peer_tier import open_shelf
 from trainer.snapshots.restore import MemoryRestorer, Restored
 from trainer.snapshots.shelf import Shelf
 from trainer.snapshots.sources import NodeFiles
@@ -62,18 +64,27 @@ class Snapshots:
         Raises:
             DoubtfulState: as ``MemoryRestorer.restore`` does.
         """
-        this = self._this
+        this, folder = self._this, self._shelf.folder
+        node = f"{socket.gethostname()}:{folder}"
         restorer = MemoryRestorer(
             job=this.job,
-            node=f"{socket.gethostname()}:{self._shelf.folder}",
-            folder=self._shelf.folder,
+            node=node,
+            folder=folder,
             identity=this.identity,
             live=self._live,
             files=NodeFiles({buffer.path: buffer for buffer in self._shelf.buffers}),
         )
         restored = restorer.restore(this.values, durable)
         this.probe = restored.probe if restored else None
-        self._shelf.open(this.job, this.values, restored.buffer if restored else None)
+        this.peers = open_shelf(
+            self._settings,
+            this.job,
+            self._shelf,
+            node=node,
+            attempt=this.number,
+            tensors=this.tensors,
+            restored=restored,
+        )
         return restored
 
     def want(self, step: int) -> None:
@@ -107,10 +118,14 @@ class Snapshots:
     def votes(self) -> Votes:
         """Whether this rank can take snapshots, and whether it has just finished one."""
         copy = self._this.copy
+        peers = self._this.peers.votes() if self._this.peers else PeerVotes()
         return Votes(
             snapshot_ready=float(self._shelf.is_ready),
             snapshot_impossible=float(self._shelf.is_impossible),
             snapshot_whole=float(copy is not None),
+            peer_due=peers.due,
+            peer_sent=peers.sent,
+            peer_failed=peers.failed,
             copy_seconds=(copy and copy.seconds()) or 0.0,
         )
 
@@ -128,6 +143,8 @@ class Snapshots:
             copy_seconds=votes.copy_seconds / num_ranks if is_whole else None,
         )
         self._end_copy(is_whole)
+        if this.peers is not None:
+            this.peers.agreed(votes, self._shelf.newest if is_whole else None)
         if self.have_buffers and votes.snapshot_impossible > 0:
             self._shelf.give_back()
 
@@ -157,7 +174,8 @@ class Snapshots:
 
     def lease(self, step: int) -> Lease | None:
         """The snapshot of ``step`` by this attempt, if it is the newest that all ranks have."""
-        return self._shelf.lease((self._this.number, step), self._this.tensors)
+        key = self._this.number, step
+        return self._shelf.lease(key, self._this.tensors) if self._shelf.newest == key else None
 
     @property
     def are_taken(self) -> bool:
@@ -188,6 +206,8 @@ class Snapshots:
             logger.warning("A copy of the state does not end; no more snapshots in this process")
             self._shelf.abandon()
         self._shelf.stop()
+        if this.peers is not None:
+            this.peers.close()
         if self._settings.snapshots.enabled and self._settings.recovery.layer.reenters:
             self._live.keep(
                 this.values,

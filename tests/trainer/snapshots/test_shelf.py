@@ -23,7 +23,8 @@ def test_the_ranks_of_a_node_share_its_room(
     room = Room(folder_bytes=8 * needed_bytes(TENSORS), memory_bytes=None)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks_here)
     monkeypatch.setattr(shelf, "room_in", lambda _: room)
-    assert (planned_buffers(job, TENSORS, Path("unused"), 2) > 0) == has_room
+    plan = planned_buffers(job, TENSORS, Path("unused"), 2)
+    assert (plan.num_buffers > 0) == has_room
 
 
 def test_a_rank_whose_files_cannot_be_made_has_no_buffers(mesh: DeviceMesh, tmp_path: Path) -> None:
