@@ -60,7 +60,7 @@ class Expectation:
                 return "refused by the settings"
 
 
-TIERS = ("live", "snapshot", "durable", "none")
+TIERS = ("live", "snapshot", "peer", "durable", "none")
 """From the nearest outwards; ``none`` is the beginning of a run that had saved nothing yet."""
 
 MOST_LOST = {"live": 0, "snapshot": 2}
@@ -83,12 +83,17 @@ def expected(cell: Cell) -> Expectation:
 
 
 def nearest_tier(cell: Cell, *, memory: bool) -> str:
-    """The nearest tier that a recovery from this fault may go on from."""
+    """The nearest tier that a recovery from this fault may go on from.
+
+    A peer's where one pod of several is replaced; most often, all are.
+    """
     match expected(cell).caught_by if memory else None:
         case RecoveryLayer.IN_PROCESS:
             return "live"
         case RecoveryLayer.IN_JOB:
             return "snapshot"
+        case RecoveryLayer.POD if cell.layer.outlives_ranks:
+            return "peer"
         case _:
             return "durable"
 

@@ -68,6 +68,7 @@ def deployment_for(
         ],
         "snapshots.enabled": plan.memory,
         "snapshots.interval_steps": 1,
+        "snapshots.peer_interval_seconds": 0.5,
         **changes,
     }
     values["runs"] = {plan.name: {"num_nodes": plan.num_nodes, "change": change}}
