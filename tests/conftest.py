@@ -17,6 +17,7 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get(
 os.environ["CDK_VALIDATION"] = "false"
 
 TAKE_MINUTES = ("test_a_run_killed_at_any_point_", "test_thousands_of_mutated_files_")
+LONGEST = ("slow", "distributed")
 START_RUNS = (
     "tests/chaos/test_real_plan.py",
     "tests/test_rehearsal.py",
@@ -63,4 +64,4 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest first, or one process would be at them when all others have ended."""
     if hasattr(config, "workerinput"):  # where tests are shared
-        items.sort(key=lambda item: item.get_closest_marker("distributed") is None)
+        items.sort(key=lambda item: [item.get_closest_marker(m) is None for m in LONGEST])
