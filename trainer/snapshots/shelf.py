@@ -62,8 +62,8 @@ def give_back(buffers: Sequence[SnapshotBuffer]) -> None:
     """Remove them all: some rank has none, so that no snapshot would be whole."""
     if failure := failure_of(buffers):
         logger.warning(
-            "No more snapshots in memory, a fault goes back to the last checkpoint: %s; free memory "
-            "there or raise its limit, and start the pods anew",
+            "No more snapshots in memory, a fault goes back to the last checkpoint: %s; free "
+            "memory there or raise its limit, and start the pods anew",
             failure,
         )
     for buffer in buffers:

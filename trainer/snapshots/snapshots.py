@@ -21,6 +21,7 @@ from torch import Tensor
 
 from trainer.distributed import Job, Votes
 from trainer.settings import TrainerSettings
+from trainer.snapshots import shelf
 from trainer.snapshots.buffer import SnapshotBuffer
 from trainer.snapshots.cadence import Cadence
 from trainer.snapshots.copier import Copier, Copy, copier_for
@@ -32,13 +33,6 @@ from trainer.snapshots.live import Live
 from trainer.snapshots.offers import Durable
 from trainer.snapshots.pool import Pool
 from trainer.snapshots.restore import MemoryRestorer, Restored
-from trainer.snapshots.shelf import (
-    failure_of,
-    give_back,
-    memory_folder,
-    open_buffers,
-    planned_buffers,
-)
 from trainer.snapshots.sources import NodeFiles
 from trainer.state import TrainState, local_shard
 
@@ -72,7 +66,7 @@ class Snapshots:
         """Closed before an abort; the loop asks it before each update."""
 
         self._settings = settings
-        self._folder = memory_folder(settings)
+        self._folder = shelf.memory_folder(settings)
         self._live = Live()
         self._buffers: list[SnapshotBuffer] = []
         self._pool: Pool | None = None
@@ -168,7 +162,7 @@ class Snapshots:
         copy = self._this.copy
         return Votes(
             snapshot_ready=float(all(b.is_ready for b in self._buffers) if self._pool else False),
-            snapshot_impossible=float(not self._buffers or bool(failure_of(self._buffers))),
+            snapshot_impossible=float(not self._buffers or bool(shelf.failure_of(self._buffers))),
             snapshot_whole=float(copy is not None),
             copy_seconds=(copy and copy.seconds()) or 0.0,
         )
@@ -191,8 +185,8 @@ class Snapshots:
         if is_whole and self._pool is not None:
             self._pool.agree()
         if self._buffers and votes.snapshot_impossible > 0:
-            give_back(self._buffers)
-            self._buffers, self._pool, self._takes_any = [], None, False
+            shelf.give_back(self._buffers)
+            self._take_no_more()
 
     @property
     def is_pinning(self) -> bool:
@@ -205,7 +199,9 @@ class Snapshots:
         if this is None:
             return
         if not this.copier.close():
-            self._abandon_buffers()
+            # Something may still write into one of them.
+            logger.warning("A copy of the state does not end; no more snapshots in this process")
+            self._take_no_more()
         for buffer in self._buffers:
             buffer.stop()
         if self._settings.snapshots.enabled and self._settings.recovery.layer.reenters:
@@ -217,9 +213,7 @@ class Snapshots:
                 identity=this.identity,
             )
 
-    def _abandon_buffers(self) -> None:
-        """Something may still write into one of them: this process takes no more snapshots."""
-        logger.warning("A copy of the state does not end; no more snapshots in this process")
+    def _take_no_more(self) -> None:
         self._buffers, self._pool, self._takes_any = [], None, False
 
     @property
@@ -243,9 +237,9 @@ class Snapshots:
     def _open_buffers(self, agreed: str | None) -> None:
         """``agreed`` is the one that all ranks still need."""
         this, folder = self._this, self._folder if self._takes_any else None
-        num_buffers = planned_buffers(this.job, this.tensors, folder)
+        num_buffers = shelf.planned_buffers(this.job, this.tensors, folder)
         if not self._buffers and folder is not None:
-            self._buffers = open_buffers(this.job, this.tensors, folder, num_buffers)
+            self._buffers = shelf.open_buffers(this.job, this.tensors, folder, num_buffers)
         names = [buffer.path.name for buffer in self._buffers]
         index = names.index(agreed) if agreed in names else None
         if self._pool is not None:
