@@ -18,7 +18,7 @@ def small(folder: Path) -> Iterator[Path]:
     """Of rank 1: a file system of 16 MiB, as a pod's /dev/shm is one of its own."""
     mounted = folder / "node-1"
     mounted.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", mounted]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mounted)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("file systems may not be mounted here")
     try:
