@@ -13,7 +13,7 @@ ENTRY, LAUNCHER, RANK, OTHER = "entry", "launcher", "rank", "other"
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def role_of(arguments: str, *, name: str, has_rank: bool) -> str:
+def role_of(arguments: str, *, name: str = "python", has_rank: bool) -> str:
     """Told by the command line; ``has_rank`` if its environment says which rank it is.
 
     A rank that was forked from a standby has the standby's line and a ``name`` of its own; the
