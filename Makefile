@@ -88,6 +88,10 @@ test: setup check ## everything that a change must pass: style, types, structure
 test-slow: setup $(CHECKOV)/.installed ## the tests that take minutes: CDK command line, checkov, mutations, crash points
 	$(PYTEST) -m slow
 
+.PHONY: test-all
+test-all: setup $(CHECKOV)/.installed check ## both in one go, which takes less time than one after the other
+	$(PYTEST) -m "slow or not slow"
+
 $(CHECKOV)/.installed: requirements-checkov.txt requirements-checkov.lock $(VENV)/.installed
 	@echo "Installing checkov into $(CHECKOV)."
 	$(PYTHON) -m venv $(CHECKOV)

@@ -17,42 +17,30 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get(
 os.environ["CDK_VALIDATION"] = "false"
 
 TAKE_MINUTES = ("test_a_run_killed_at_any_point_", "test_thousands_of_mutated_files_")
-START_RUNS = (
+LONGEST = ("slow", "distributed")
+START_RANKS = (
     "tests/chaos/test_real_plan.py",
+    "tests/trainer/",
     "tests/test_rehearsal.py",
     "tests/test_stop_and_resume.py",
-    "tests/trainer/crashes/",
-    "tests/trainer/health/",
-    "tests/trainer/test_bench_",
-    "tests/trainer/test_hang_in_a_run.py",
-    "tests/trainer/test_launching.py",
-    "tests/trainer/test_lost_node.py",
-    "tests/trainer/test_recovery_",
-    "tests/trainer/test_standby_",
-    "tests/trainer/test_stopping.py",
-    "tests/trainer/test_train.py",
+    "tests/workloads/test_lost_pod.py",
     "tests/workloads/test_node_faults.py",
     "tests/workloads/test_rehears",
 )
-"""Real runs, which find each other too slow when they share the processors."""
-
-CALL_THE_CREW = "tests/trainer/"
-"""The others of the trainer: one process keeps its ranks for all of them, and they mostly wait."""
 
 
 class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     """A file's tests stay together, with the fixtures that they share, save those of minutes.
 
-    So do all that start runs, and all that call the crew: the one half beside the other.
+    Those that start ranks all stay together, or the ranks of two tests would share the
+    processors and find each other too slow.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file, test = nodeid.split("::", maxsplit=1)
         if test.startswith(TAKE_MINUTES):
             return nodeid
-        if file.startswith(START_RUNS):
-            return "runs"
-        return "crew" if file.startswith(CALL_THE_CREW) else file
+        return "ranks" if file.startswith(START_RANKS) else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -63,4 +51,4 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest first, or one process would be at them when all others have ended."""
     if hasattr(config, "workerinput"):  # where tests are shared
-        items.sort(key=lambda item: item.get_closest_marker("distributed") is None)
+        items.sort(key=lambda item: [item.get_closest_marker(m) is None for m in LONGEST])

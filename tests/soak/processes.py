@@ -1,7 +1,8 @@
 """What the processes of a rehearsed run hold, by role: memory, descriptors, threads.
 
 Proportional memory (PSS), not resident: a forked monitor shares most of its
-pages with its rank. Not covered: GPU memory, which only a rank itself can ask for.
+pages with its rank. Without pages of files, whose shares change with whoever else on the
+computer runs the same libraries. Not covered: GPU memory, which only a rank itself can ask for.
 """
 
 import re
@@ -12,13 +13,18 @@ ENTRY, LAUNCHER, RANK, OTHER = "entry", "launcher", "rank", "other"
 SHARED_MEMORY = Path("/dev/shm")
 
 
-def role_of(arguments: str, *, has_rank: bool) -> str:
-    """Told by the command line; ``has_rank`` if its environment says which rank it is."""
+def role_of(arguments: str, *, name: str = "python", has_rank: bool) -> str:
+    """Told by the command line; ``has_rank`` if its environment says which rank it is.
+
+    A rank that was forked from a standby has the standby's line and a ``name`` of its own; the
+    process that the launcher started for it counts as a rank, too.
+    """
     if "trainer.entry" in arguments:
         return ENTRY
     if "ft_launcher" in arguments or "torchrun" in arguments:
         return LAUNCHER
-    return RANK if has_rank and "trainer.train" in arguments else OTHER
+    is_rank = has_rank and "trainer.train" in arguments
+    return RANK if is_rank or name.startswith("rank ") else OTHER
 
 
 def sample(mark: bytes, proc: Path = Path("/proc")) -> dict[str, float]:
@@ -42,16 +48,18 @@ def _add(sums: dict[str, float], process: Path, mark: bytes) -> None:
         if not any(each.startswith(mark) for each in environment):
             return
         arguments = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        pss = re.search(r"^Pss:\s+(\d+) kB", (process / "smaps_rollup").read_text(), re.M)
+        name = (process / "comm").read_text()
+        rollup = (process / "smaps_rollup").read_text()
+        own = re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+) kB", rollup, re.M)  # Linux 5.3 and later
         threads = len(list((process / "task").iterdir()))
         descriptors = len(list((process / "fd").iterdir()))
     except OSError:
         return  # it ended meanwhile
-    if pss is None:
+    if not own:
         return
     has_rank = any(each.startswith(b"RANK=") for each in environment)
-    role = role_of(arguments, has_rank=has_rank)
+    role = role_of(arguments, name=name, has_rank=has_rank)
     sums[f"{role} processes"] += 1
     sums[f"{role} threads"] += threads
     sums[f"{role} descriptors"] += descriptors
-    sums[f"{role} pss_bytes"] += 1024 * int(pss[1])
+    sums[f"{role} pss_bytes"] += 1024 * sum(map(int, own))

@@ -55,6 +55,7 @@ def test_roles_are_told_by_the_command() -> None:
     )
     assert role_of("python ft_launcher -m trainer.train", has_rank=False) == "launcher"
     assert role_of("python -m trainer.train", has_rank=True) == "rank"
+    assert role_of("python -m trainer.standby", name="rank 1", has_rank=False) == "rank"
 
 
 LEAK = """

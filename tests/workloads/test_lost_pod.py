@@ -97,10 +97,8 @@ class Run:
 
     def digests(self) -> list[str]:
         """By rank."""
-        return [
-            event["digest"]
-            for event in sorted(self.events("run_finished"), key=lambda e: e["rank"])
-        ]
+        ends = sorted(self.events("run_finished"), key=lambda end: end["rank"])
+        return [end["digest"] for end in ends]
 
     def lose(self, index: int) -> None:
         """The pod and all that it started; Kubernetes starts another."""
