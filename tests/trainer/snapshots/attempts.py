@@ -25,7 +25,7 @@ class Rank:
         os.environ.pop(VARIABLE, None)
         if folder is not None:
             os.environ[VARIABLE] = str(folder)
-        changes = {"interval_steps": 1} | settings
+        changes = {"interval_steps": 1, "peer_interval_seconds": None} | settings
         layer = {"layer": "in_process"}
         self.snapshots = Snapshots(
             trainer_settings(

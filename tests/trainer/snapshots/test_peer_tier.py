@@ -97,7 +97,7 @@ def restart_and_then_lose_a_node(job: Job, nodes: list[Path]) -> list[Any]:
     first = Rank(job, nodes[job.rank], peer_interval_seconds=0.001)
     first.restore()
     train(first, 1)
-    second = Rank(job, nodes[job.rank])
+    second = Rank(job, nodes[job.rank], peer_interval_seconds=60)
     second.attempt = 1
     restored = second.restore()
     assert restored is not None
@@ -106,7 +106,7 @@ def restart_and_then_lose_a_node(job: Job, nodes: list[Path]) -> list[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Generations, "votes", lambda *_: PeerVotes())
         second.steps(restored[0] + 1, restored[0] + 9)
-    third = Rank(job, [nodes[0], nodes[2]][job.rank])
+    third = Rank(job, [nodes[0], nodes[2]][job.rank], peer_interval_seconds=60)
     third.attempt = 2
     return [third.restore() == (generation[1], "peer"), third.holds(generation[1])]
 
@@ -127,7 +127,7 @@ def lose_a_node_without_holds(job: Job, nodes: list[Path]) -> Any:
             first.step(step)
             ended(peers_of(first)._peers)  # nothing is filled anew while it is sent
         first.steps(step + 1, step + 9)
-        second = Rank(job, [nodes[0], nodes[2]][job.rank])
+        second = Rank(job, [nodes[0], nodes[2]][job.rank], peer_interval_seconds=60)
         second.attempt = 1
         return generation is not None, second.restore()
 
@@ -140,7 +140,7 @@ def test_without_holds_the_other_ranks_have_overwritten_what_the_peers_have(
 
 def train_on_one_node(job: Job, nodes: list[Path]) -> tuple[bool, int]:
     os.environ["LOCAL_WORLD_SIZE"] = "2"
-    rank = Rank(job, nodes[0])
+    rank = Rank(job, nodes[0], peer_interval_seconds=60)
     rank.restore()
     assert rank.snapshots._attempt is not None
     return rank.snapshots._attempt.peers is None, len(rank.snapshots._shelf.buffers)
