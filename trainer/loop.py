@@ -18,10 +18,11 @@ from trainer.errors import Repeats, usable
 from trainer.faults.injector import FaultInjector
 from trainer.health.node import refuse_unhealthy_node
 from trainer.model import build_model
-from trainer.optimization import Optimization, adamw, refuse_non_finite, wait_for_gpu
+from trainer.optimization import Optimization, adamw
 from trainer.process import Process
 from trainer.recovery.budget import claim_within_budget
 from trainer.recovery.layer import Attempt
+from trainer.safe_update import update_safely
 from trainer.saving import Saving
 from trainer.state import TrainState, seed_random_numbers
 from trainer.taking_up import take_up
@@ -152,13 +153,7 @@ class _Run:
         self._snapshots.start()
         loss = self._optimization.backward(tokens)
         self._injector.fire_due(step)
-        norm = self._optimization.clip()
-        self._snapshots.fence()
-        share, gradient_norm = wait_for_gpu(loss, norm)
-        self._snapshots.gate.refuse_if_closed()
-        refuse_non_finite(step, gradient_norm=gradient_norm)
-        self._snapshots.finish(share)
-        self._optimization.update(step)
+        share = update_safely(step, loss, self._optimization, self._snapshots)
         agreed = self._agree(share, seconds=time.monotonic() - started)
         self._snapshots.agreed(agreed)
         stall = self._saving.look_after(step, agreed)

@@ -21,7 +21,7 @@ from workloads.rehearsal.this_computer import free_ports
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]
-LAST_STEP = 600
+LAST_STEP = 400
 
 
 class Run:

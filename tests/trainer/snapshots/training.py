@@ -1,4 +1,4 @@
-"""A small training of one rank, in the order of the real loop, with played collectives.
+"""A small training of one rank, by the update of the real loop, with played collectives.
 
 One that is aborted returns like a whole one, with part of the gradients as they were.
 """
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer.ranks import trainer_settings
-from trainer.optimization import Optimization, adamw, refuse_non_finite, wait_for_gpu
+from trainer.optimization import Optimization, adamw
+from trainer.safe_update import update_safely
 from trainer.snapshots.copier import ThreadCopier
 from trainer.snapshots.gate import Gate
 from trainer.state import TrainState
@@ -53,7 +54,7 @@ class Trainer:
         self.state.step = 0
         job: Any = None  # only the backward pass of the real loop asks it
         self._optimization = Optimization(settings, job=job, state=self.state, end_of_text=0)
-        self._gate, self._copier = gate or Gate(), copier
+        self.gate, self._copier = gate or Gate(), copier
         self._collective = collective or Collective()
         self.at_update: Callable[[], None] = lambda: None
         self.snapshots: dict[int, tuple[Any, list[Tensor]]] = {}
@@ -62,24 +63,25 @@ class Trainer:
         return list(self.state.tensors().values())
 
     def step(self, step: int) -> None:
-        """In the order of trainer/loop.py."""
+        """As trainer/loop.py makes one."""
         generator = torch.Generator().manual_seed(step)
         loss = self.state.model(torch.randn(4, 3, generator=generator)).square().sum()
         loss.backward()
         gradients = [parameter.grad for parameter in self.state.model.parameters()]
         self._collective.reduce([gradient for gradient in gradients if gradient is not None])
-        unseen_norm = self._optimization.clip()
-        if self._copier is not None:
-            self._copier.fence()
-        _, norm = wait_for_gpu(loss.detach(), unseen_norm)
-        self._gate.refuse_if_closed()
-        refuse_non_finite(step, gradient_norm=norm)
-        self._optimization.update(step)
+        update_safely(step, loss.detach(), self._optimization, self)
         self.at_update()
         if self._copier is not None:
             buffer = [torch.full_like(tensor, -1.0) for tensor in self.tensors()]
             copy = self._copier.start([t.detach() for t in self.tensors()], buffer)
             self.snapshots[step] = (copy, buffer)
+
+    def fence(self) -> None:
+        if self._copier is not None:
+            self._copier.fence()
+
+    def finish(self, loss: float) -> None:
+        """Whether a copy is done, each test asks itself."""
 
     def train(self) -> None:
         for step in range(1, NUM_STEPS + 1):
