@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--preset", default="llama-1b", help="of model.preset")
     parser.add_argument("--tokens", type=int, default=4096, help="of each of four sequences")
-    parser.add_argument("--num-steps", type=int, default=10, help="that are timed, of each kind")
+    parser.add_argument("--num-steps", type=int, default=15, help="of each kind, in each round")
+    parser.add_argument("--num-rounds", type=int, default=4, help="in which the kinds take turns")
     parser.add_argument("--most", type=float, default=0.02, help="share of a step, 0 to 1")
     options = parser.parse_args(argv)
     timeouts = derive_timeouts(TimeoutSettings(), device="cuda")
@@ -51,45 +52,51 @@ def main(argv: Sequence[str] | None = None) -> int:
             model={"preset": options.preset, "activation_checkpointing": True},
             data={"sequence_length": options.tokens, "global_batch_size": 4 * job.world_size},
         )
-        holds = measure(Trainer(settings, job), options.num_steps, options.most)
+        trainer = Trainer(settings, job)
+        holds = measure(trainer, options.num_rounds, options.num_steps, options.most)
         holds = job.everyone(holds)
     say("end", holds=holds)
     return 0 if holds else 1
 
 
-def measure(trainer: "Trainer", num_steps: int, most: float) -> bool:
+def measure(trainer: "Trainer", num_rounds: int, num_steps: int, most: float) -> bool:
     """Whether all holds that this is to show."""
     layers = list(trainer.model.model.layers)
     before = sum(len(layer._forward_pre_hooks) for layer in layers)  # of FSDP
     sliced, bulk = StreamCopier(layers), StreamCopier([])
-    for _ in range(3):  # kernels are chosen, memory is first used
+    for _ in range(8):  # kernels are chosen, memory is first used
         trainer.step()
     holds = values_hold(trainer, sliced) & values_hold(trainer, bulk)
-    bare = timed(num_steps, trainer.step)
-    results: dict[str, float] = {}
-    for name, copier in (("bulk", bulk), ("sliced", sliced)):
-        copies: list[Copy] = []
-        run = copying(trainer, copier, copies)
-        timed(3, run)
-        seconds = timed(num_steps, run)
-        again = timed(num_steps, trainer.step)
-        added = seconds - statistics.mean([bare, again])
-        results[name] = added / bare
+    copies: dict[str, list[Copy]] = {"bulk": [], "sliced": []}
+    kinds = {
+        "bare": trainer.step,
+        "bulk": copying(trainer, bulk, copies["bulk"]),
+        "sliced": copying(trainer, sliced, copies["sliced"]),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(num_rounds):
+        for name, run in kinds.items():
+            seconds[name] += timed(num_steps, run)
+    bare = statistics.median(seconds["bare"])
+    added = {name: statistics.median(seconds[name]) - bare for name in copies}
+    for name in copies:
         say(
             "overlap",
             issued=name,
             step_seconds=bare,
-            step_seconds_again=again,
-            step_seconds_with_copy=seconds,
-            added_seconds=added,
-            added_fraction=added / bare,
-            copy_seconds=copies[-2].seconds(),
+            step_quartiles=statistics.quantiles(seconds["bare"]),
+            step_seconds_with_copy=bare + added[name],
+            with_copy_quartiles=statistics.quantiles(seconds[name]),
+            added_seconds=added[name],
+            added_fraction=added[name] / bare,
+            copy_seconds=copies[name][-2].seconds(),
             gib=trainer.state_bytes / 2**30,
+            num_steps=len(seconds[name]),
         )
     closed = [copier.close() for copier in (sliced, bulk)]
     hooks = sum(len(layer._forward_pre_hooks) for layer in layers) - before
     say("closed", idle=closed, hooks_left=hooks)
-    return holds and all(closed) and hooks == 0 and results["sliced"] <= most
+    return holds and all(closed) and hooks == 0 and added["sliced"] / bare <= most
 
 
 class Trainer:
@@ -169,14 +176,16 @@ def copying(trainer: Trainer, copier: StreamCopier, copies: list[Copy]) -> Calla
     return run
 
 
-def timed(count: int, run: Callable[[], None]) -> float:
-    """Seconds of one, on average; the GPU is done with all of them."""
-    torch.cuda.synchronize()
-    began = time.monotonic()
-    for _ in range(count):
+def timed(count: int, run: Callable[[], None]) -> list[float]:
+    """Seconds of each but the first, which may wait for what was before; the GPU was done then."""
+    seconds = []
+    for _ in range(count + 1):
+        torch.cuda.synchronize()
+        began = time.monotonic()
         run()
-    torch.cuda.synchronize()
-    return (time.monotonic() - began) / count
+        torch.cuda.synchronize()
+        seconds.append(time.monotonic() - began)
+    return seconds[1:]
 
 
 def say(finding: str, **values: Any) -> None:
