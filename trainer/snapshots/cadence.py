@@ -1,8 +1,8 @@
 """How many steps apart snapshots are taken, so that they cost no more than they may.
 
-Where a step lasts well over twice the copy, the copy hides behind it: a snapshot of every
-step. Else a snapshot costs what steps with one took longer than steps without. Until that is
-measured, which takes a few snapshots an attempt, there is one every other step.
+A snapshot costs what steps with one took longer than steps without; that a copy is far shorter
+than a step does not say so (measured: a third of it, and 5% more). Until that is known, which
+takes a few snapshots an attempt, there is one every other step.
 
 All that is fed is agreed, the same on every rank, so every rank comes to the same answer.
 One is made anew for each attempt, on all ranks: a rank that had learnt more would go on at
@@ -19,24 +19,16 @@ from statistics import median
 
 logger = logging.getLogger(__name__)
 
-HIDES_AT = 2.2
-"""Steps this many times as long as the copy cost under 1% more with one (measured: 0.7%)."""
-
-HIDES_UNTIL = 1.8
-"""Where it did hide, noise around the limit above says nothing yet."""
-
-FIRST_SAMPLES = 3
 FEWEST_SAMPLES = 8
 MOST_SAMPLES = 256
-"""Of steps with a snapshot. At the first it is seen whether the copy hides: the very first one
-meets memory that was never used. At the fewest their cost is known, and the interval chosen;
-it is thought over at twice as many, and so on up to the most."""
+"""Of steps with a snapshot, and of others. At the fewest their cost is known, and the interval
+chosen; it is thought over at twice as many, and so on up to the most."""
 
 MARGIN = 0.75
 """Of the budget, for a lower interval: one that is just cheap enough is none the next time."""
 
 FIRST_INTERVAL = 2
-"""Until a copy is known, and steps with and without one: neither kind without the other."""
+"""Until steps with and without a copy are known: neither kind without the other."""
 
 NUM_WARM_UP = 2
 """Steps that take longer anyway, since kernels are chosen and memory is first used."""
@@ -61,8 +53,7 @@ class Cadence:
         self._without: deque[float] = deque(maxlen=MOST_SAMPLES)
         self._copies: deque[float] = deque(maxlen=MOST_SAMPLES)
         self._num_samples = 0
-        self._next_choice = FIRST_SAMPLES
-        self._hides = False
+        self._next_choice = FEWEST_SAMPLES
         self._too_dear = 0
         """The longest interval that was measured to be too dear in this attempt."""
 
@@ -94,15 +85,11 @@ class Cadence:
     def _choose(self) -> None:
         copy = median(self._copies)
         with_copy, without = median(self._with), median(self._without)
-        # A copy makes no step shorter, but at an interval of 1 those without are long past.
-        step = min(with_copy, without)
-        self._hides = step >= (HIDES_UNTIL if self._hides else HIDES_AT) * copy
-        if self._hides:
-            self._change(1, step, copy)
-            return
         if min(len(self._with), len(self._without)) < FEWEST_SAMPLES:
             self._next_choice = self._num_samples + 1
             return
+        # A copy makes no step shorter, but at an interval of 1 those without are long past.
+        step = min(with_copy, without)
         added = max(with_copy - without, 0.0)
         needed = smallest_interval(added, step, self._budget)
         if needed > self.interval:

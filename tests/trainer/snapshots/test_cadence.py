@@ -15,7 +15,7 @@ from trainer.snapshots.cadence import Cadence, smallest_interval
 
 BUDGET = 0.01
 seconds = st.floats(0.001, 100)
-ratios = st.floats(0.01, 2.19)
+ratios = st.floats(0.01, 100)
 shares = st.floats(0, 1)
 
 
@@ -66,31 +66,15 @@ def test_the_interval_keeps_to_the_budget_and_no_smaller_one_does(
     assert interval == 1 or added > (interval - 1) * allowed * (1 - 1e-9)
 
 
-@given(copy=seconds, ratio=st.floats(2.21, 100), added=shares)
-def test_a_step_well_over_twice_the_copy_has_a_snapshot_always(
-    copy: float, ratio: float, added: float
-) -> None:
-    step = ratio * copy
-    seen = intervals(Cadence(BUDGET), step=step, copy=copy, added=added * copy, num_steps=20)
-    assert seen[10:] == [1] * 10
+def test_a_copy_far_shorter_than_a_step_counts_by_what_it_adds() -> None:
+    # As measured on GPUs: a third of the step, and beside it 5%.
+    seen = intervals(Cadence(BUDGET), step=0.44, copy=0.15, added=0.022, num_steps=200)
+    assert seen[-1] in (6, 7)
 
 
-def test_a_first_copy_into_memory_that_was_never_used_says_nothing() -> None:
-    cadence, seen = Cadence(BUDGET), []
-    for number in range(1, 9):
-        copied = number % 2 == 1
-        copy = (9.0 if number == 1 else 0.3) if copied else None
-        cadence.count_step(1.0, copied=copied, copy_seconds=copy)
-        seen.append(cadence.interval)
-    assert changes(seen) == [2, 1]
-
-
-def test_an_interval_that_hid_the_copy_until_now_is_left_for_none_that_was_too_dear() -> None:
-    cadence = Cadence(BUDGET)
-    assert intervals(cadence, step=1, copy=1, added=0.045, num_steps=800)[-1] == 5
-    assert intervals(cadence, step=1, copy=1, added=0.095, num_steps=4000)[-1] == 10
-    assert intervals(cadence, step=1, copy=0.1, added=0.0, num_steps=9000)[-1] == 1
-    assert intervals(cadence, step=1, copy=1, added=0.03, num_steps=900)[-1] > 5
+def test_a_copy_that_adds_nothing_is_made_in_every_step() -> None:
+    seen = intervals(Cadence(BUDGET), step=0.44, copy=0.4, added=0.0, num_steps=60)
+    assert seen[-1] == 1
 
 
 @given(copy=seconds, ratio=ratios)
@@ -103,7 +87,7 @@ def test_until_their_cost_is_measured_there_is_a_snapshot_every_other_step(
     assert seen[30] >= smallest_interval(copy / 2 * (1 - 1e-9), step, BUDGET)
 
 
-@given(copy=seconds, ratio=st.floats(0.5, 2.19), added=shares)
+@given(copy=seconds, ratio=st.floats(0.5, 100), added=shares)
 def test_what_snapshots_are_measured_to_cost_stays_within_the_budget(
     copy: float, ratio: float, added: float
 ) -> None:
