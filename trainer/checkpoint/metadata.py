@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
+from trainer.checkpoint.layout import Checkpoint
 from trainer.checkpoint.writer import METADATA
 
 _METADATA = "torch.distributed.checkpoint.metadata"
@@ -122,3 +125,14 @@ class _Unpickler(pickle._Unpickler):
         if isinstance(dtype, torch.dtype):
             return cast(Any, dtype)
         raise UntrustedMetadata(f"{METADATA} names {module}.{name}, which no checkpoint needs")
+
+
+def read_dcp(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> str | None:
+    """Fill ``tensors`` from it; what went wrong on any rank, in words. Collective."""
+    names = [file.name for file in checkpoint.record.files]
+    try:
+        with torch.no_grad():
+            dcp.load(tensors, storage_reader=TensorReader(checkpoint.path, names, tensors))
+    except CheckpointException as error:  # raised on every rank, whichever failed
+        return "; ".join(f"rank {rank}: {why[0]}" for rank, why in error.failures.items())
+    return None

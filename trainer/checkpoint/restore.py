@@ -13,16 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
-import torch
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint.api import CheckpointException
 
 from trainer.checkpoint import layout, local_reader
 from trainer.checkpoint.evidence import last_committed_step
 from trainer.checkpoint.fingerprint import difference
 from trainer.checkpoint.layout import Checkpoint, FileRecord, ShardFormat, Unusable
-from trainer.checkpoint.metadata import TensorReader
+from trainer.checkpoint.metadata import read_dcp
 from trainer.checkpoint.order import in_turn
 from trainer.distributed import Job
 from trainer.errors import CannotTrain
@@ -185,7 +182,7 @@ class Restorer:
     def _read(self, checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> Unusable | None:
         """Read it into ``tensors``; what went wrong on any rank, in words, or None."""
         if checkpoint.record.format is ShardFormat.DCP:
-            problem = _read_dcp(checkpoint, tensors)
+            problem = read_dcp(checkpoint, tensors)
         else:
             problem = local_reader.read(checkpoint, tensors, self.job.rank)
         problem = next((text for text in self.job.from_every_rank(problem) if text), None)
@@ -236,16 +233,6 @@ def share_of(files: Iterable[FileRecord], *, rank: int, world_size: int) -> tupl
     them must not give a rank two large ones, for which all others would wait."""
     largest_first = sorted(files, key=lambda file: file.size_bytes, reverse=True)
     return tuple(largest_first[rank::world_size])
-
-
-def _read_dcp(checkpoint: Checkpoint, tensors: dict[str, Tensor]) -> str | None:
-    names = [file.name for file in checkpoint.record.files]
-    try:
-        with torch.no_grad():
-            dcp.load(tensors, storage_reader=TensorReader(checkpoint.path, names, tensors))
-    except CheckpointException as error:  # raised on every rank, whichever failed
-        return "; ".join(f"rank {rank}: {why[0]}" for rank, why in error.failures.items())
-    return None
 
 
 def _attempt(ask: Callable[[], T]) -> tuple[T | None, str]:
