@@ -70,7 +70,7 @@ class Staging:
     """One slot for each tensor, in memory that is this process's own."""
 
     def __init__(self, tensors: Mapping[str, Tensor], memory: HostMemory) -> None:
-        slots, needed = _places(list(tensors.values()))
+        slots, needed = places(list(tensors.values()))
         assert needed <= memory.size_bytes
         self.shard = HostShard(memory.path, dict(zip(tensors, slots, strict=True)))
         self._memory = memory
@@ -83,7 +83,7 @@ class Staging:
 
 def needed_bytes(tensors: Sequence[Tensor]) -> int:
     """What a ``Staging`` of ``tensors``, or of some of them, takes."""
-    return max(_places(tensors)[1], _ALIGNMENT)  # no mapping may be of no length
+    return max(places(tensors)[1], _ALIGNMENT)  # no mapping may be of no length
 
 
 def attach(path: str) -> mmap.mmap:
@@ -108,9 +108,9 @@ def _tensors_of(shard: HostShard) -> dict[str, Tensor]:
     return {name: slot.alone(mapping) for name, slot in shard.slots.items()}
 
 
-def _places(tensors: Sequence[Tensor]) -> tuple[tuple[Slot, ...], int]:
-    """Where each tensor lies, and where the last one ends."""
-    offset = 0
+def places(tensors: Sequence[Tensor], *, start: int = 0) -> tuple[tuple[Slot, ...], int]:
+    """Where each tensor lies in memory from ``start`` on, and where the last one ends."""
+    offset = start
     slots = []
     for tensor in tensors:
         slots.append(Slot(offset, tuple(tensor.shape), tensor.dtype))

@@ -10,12 +10,12 @@ ranks themselves send.
 import hmac
 import select
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from trainer.launching import say
 from trainer.peers import wire
 from trainer.peers.arrivals import Arrival, Arrivals
 from trainer.peers.departures import Departure, Departures
@@ -56,7 +56,7 @@ class Courier:
                 raise wire.Malformed(f"this is run {self._address.run!r}, not {run!r:.80}")
             arrival = Arrival.read(announced)
         except wire.Malformed as error:
-            _say(f"a connection was refused: {error}")
+            say(f"a connection was refused: {error}")
             _refuse(connection, str(error))
             return
         try:
@@ -119,7 +119,3 @@ def _refuse(connection: socket.socket, words: str) -> None:
 def _is_there(connection: socket.socket) -> bool:
     """Whether the rank that waits for an answer still does; it says nothing meanwhile."""
     return not select.select([connection], [], [], 0)[0]
-
-
-def _say(message: str) -> None:
-    sys.stderr.write(f"steadfast: {message}\n")

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from trainer.launching import say
 from trainer.peers.notes import Address, orders_path
 from trainer.settings import TrainerSettings
 from trainer.snapshots.folder import VARIABLE
@@ -67,7 +68,7 @@ class CourierKeeper:
         if self._num_starts == MOST_STARTS:
             self._give_up(f"the courier died {MOST_STARTS} times")
             return
-        _say("the courier died; it is started again")
+        say("the courier died; it is started again")
         try:
             self._start()
         except OSError as error:
@@ -101,7 +102,7 @@ class CourierKeeper:
         os.close(self._end)
 
     def _give_up(self, why: str) -> None:
-        _say(f"{why}; no more copies to and from other nodes")
+        say(f"{why}; no more copies to and from other nodes")
         self._close_sockets()
         Address.remove(self._folder)
 
@@ -125,7 +126,7 @@ def couriered(settings: TrainerSettings, launcher: Sequence[str]) -> Iterator[Co
                 run = settings.run_directory.absolute().name
                 keeper.open(Path(folder), run=run, host=own_host())
             except OSError as error:
-                _say(f"no copies of snapshots on other nodes ({error})")
+                say(f"no copies of snapshots on other nodes ({error})")
         yield keeper
 
 
@@ -146,7 +147,3 @@ def own_host() -> str:
         OSError: it has none.
     """
     return os.environ.get("POD_IP") or socket.gethostbyname(socket.gethostname())
-
-
-def _say(message: str) -> None:
-    sys.stderr.write(f"steadfast: {message}\n")

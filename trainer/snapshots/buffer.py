@@ -8,7 +8,6 @@ Not covered: two processes that fill one buffer. Its name carries the coordinate
 living rank has.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -16,11 +15,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from trainer.checkpoint import staging
 from trainer.checkpoint.host_memory import HostMemory
 from trainer.checkpoint.staging import Slot
 from trainer.snapshots.header import HEADER_BYTES, PAGE_BYTES, Header, SnapshotKey, pack, unpack
-
-_ALIGNMENT = 64
 
 
 class SnapshotBuffer:
@@ -149,10 +147,4 @@ def found_in(folder: Path) -> list[tuple[Path, Header]]:
 
 def places(tensors: Sequence[Tensor]) -> tuple[tuple[Slot, ...], int]:
     """Where each tensor lies behind the header's page, and where the last one ends."""
-    offset = PAGE_BYTES
-    slots = []
-    for tensor in tensors:
-        slots.append(Slot(offset, tuple(tensor.shape), tensor.dtype))
-        num_bytes = tensor.numel() * tensor.element_size()
-        offset += math.ceil(num_bytes / _ALIGNMENT) * _ALIGNMENT
-    return tuple(slots), offset
+    return staging.places(tensors, start=PAGE_BYTES)
